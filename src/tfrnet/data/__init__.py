@@ -1,0 +1,1 @@
+"""Examples, requests and the files they come in."""

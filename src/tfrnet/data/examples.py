@@ -1,0 +1,113 @@
+"""Examples and how they become tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tfrnet.errors import InputError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+@dataclass(frozen=True)
+class Example:
+    """A prompt with its answer, or (empty prompt, `is_text`) a plain text.
+
+    `line` is where it stood in its file; it does not make two examples different.
+    """
+
+    prompt: str
+    answer: str
+    is_text: bool = False
+    line: int = field(default=0, compare=False)
+
+    @property
+    def joined(self) -> str:
+        """The whole example as one string: one space between prompt and answer where none is."""
+        if not self.prompt or self.prompt[-1].isspace() or self.answer[:1].isspace():
+            return self.prompt + self.answer
+        return f"{self.prompt} {self.answer}"
+
+    def to_dict(self) -> dict[str, str]:
+        """Return the example as it stands in a JSON Lines file."""
+        if self.is_text:
+            return {"text": self.answer}
+        return {"prompt": self.prompt, "answer": self.answer}
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Token ids of one example; the loss is on `ids[answer_start:]`."""
+
+    ids: tuple[int, ...]
+    answer_start: int
+
+    @property
+    def answer_length(self) -> int:
+        """Number of tokens that the loss averages over."""
+        return len(self.ids) - self.answer_start
+
+
+def encode(
+    example: Example, tokenizer: PreTrainedTokenizerBase, max_length: int, label: str = "example"
+) -> Encoded:
+    """Tokenise an example as one string and split it into prompt and answer tokens.
+
+    White space at the prompt's end belongs to the answer, so that the answer's first token is the
+    one a model would produce. An over-long example loses the beginning of its prompt.
+    """
+    ids: list[int] = tokenizer(example.joined)["input_ids"]
+    context = example.prompt.rstrip()
+    context_ids: list[int] = tokenizer(context)["input_ids"] if context else []
+    if context_ids and context_ids[-1] == tokenizer.eos_token_id:
+        # A tokenizer that ends every text with EOS ends the prompt with one too.
+        context_ids.pop()
+    # The first token of all has nothing before it to be predicted from.
+    answer_start = max(len(context_ids), 1)
+    answer_length = len(ids) - answer_start
+    if answer_length < 1:
+        raise InputError(f"{label}: the answer has no token of its own to be scored")
+    if answer_length >= max_length:
+        what = "text" if example.is_text else "answer"
+        raise InputError(
+            f"{label}: the {what} has {answer_length} tokens, but max_length {max_length} leaves "
+            f"room for {max_length - 1}; split it or raise max_length"
+        )
+    cut = max(0, len(ids) - max_length)
+    return Encoded(tuple(ids[cut:]), answer_start - cut)
+
+
+def encode_all(
+    examples: Iterable[Example],
+    tokenizer: PreTrainedTokenizerBase,
+    max_length: int,
+    label: str,
+) -> list[Encoded]:
+    """Encode examples, naming the one at fault in an error."""
+    return [
+        encode(example, tokenizer, max_length, f"{label}, example {number}")
+        for number, example in enumerate(examples, start=1)
+    ]
+
+
+def batches(
+    encoded: Sequence[Encoded], batch_size: int, max_answer_tokens: int = 2048
+) -> list[list[int]]:
+    """Group example indices by length, so that little is padding.
+
+    A batch is closed early when its answers would need logits for over `max_answer_tokens`
+    positions: with a large vocabulary those, not the layers, would fill the memory.
+    """
+    order = sorted(range(len(encoded)), key=lambda i: (len(encoded[i].ids), i))
+    groups: list[list[int]] = []
+    answer_tokens = 0
+    for i in order:
+        answer_tokens += encoded[i].answer_length
+        if not groups or len(groups[-1]) == batch_size or answer_tokens > max_answer_tokens:
+            groups.append([])
+            answer_tokens = encoded[i].answer_length
+        groups[-1].append(i)
+    return groups

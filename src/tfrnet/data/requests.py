@@ -1,0 +1,171 @@
+"""Reading requests and examples from JSON Lines, with errors that name file, line and field.
+
+The same rules are written as JSON Schema in `schema/`; a test keeps the two in step.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tfrnet.data.examples import Example
+from tfrnet.errors import InputError
+
+MAX_ID_LENGTH = 200
+
+
+@dataclass(frozen=True)
+class Request:
+    """One deletion request: an id and the examples to forget."""
+
+    id: str
+    examples: tuple[Example, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the request as it stands in a JSON Lines file."""
+        return {"id": self.id, "examples": [example.to_dict() for example in self.examples]}
+
+
+def parse_example(value: Any, where: str, line: int = 0) -> Example:
+    """Check one example and return it."""
+    if not isinstance(value, dict):
+        raise InputError(f"{where}: an example must be an object, not {_kind(value)}")
+    keys = set(value)
+    if keys == {"text"}:
+        return Example("", _text(value["text"], "text", where), is_text=True, line=line)
+    if keys == {"prompt", "answer"}:
+        prompt = value["prompt"]
+        if not isinstance(prompt, str):
+            raise InputError(f"{where}: prompt must be text, not {_kind(prompt)}")
+        return Example(prompt, _text(value["answer"], "answer", where), line=line)
+    found = ", ".join(sorted(keys)) or "nothing"
+    raise InputError(f"{where}: an example has either prompt and answer, or text; found {found}")
+
+
+def parse_request(value: Any, where: str) -> Request:
+    """Check one request and return it."""
+    if not isinstance(value, dict):
+        raise InputError(f"{where}: a request must be an object, not {_kind(value)}")
+    unknown = sorted(set(value) - {"id", "examples"})
+    if unknown:
+        raise InputError(f"{where}: unknown field {unknown[0]!r}; a request has id and examples")
+    identifier = value.get("id")
+    if not isinstance(identifier, str) or not identifier.strip():
+        raise InputError(f"{where}: a request needs an id, a text that is not empty")
+    if len(identifier) > MAX_ID_LENGTH:
+        raise InputError(f"{where}: the id is longer than {MAX_ID_LENGTH} characters")
+    examples = value.get("examples")
+    if not isinstance(examples, list):
+        raise InputError(f"{where}: examples must be a list, not {_kind(examples)}")
+    if not examples:
+        raise InputError(f"{where}: the request has no examples")
+    return Request(
+        identifier,
+        tuple(
+            parse_example(example, f"{where}, example {number}")
+            for number, example in enumerate(examples, start=1)
+        ),
+    )
+
+
+def read_requests(path: str | Path) -> list[Request]:
+    """Read a stream: one request a line, ids distinct."""
+    requests: list[Request] = []
+    lines: dict[str, int] = {}
+    for number, value in _json_lines(Path(path)):
+        request = parse_request(value, f"{path}:{number}")
+        if request.id in lines:
+            raise InputError(
+                f"{path}:{number}: request id {request.id!r} is used on line {lines[request.id]} "
+                "already"
+            )
+        lines[request.id] = number
+        requests.append(request)
+    if not requests:
+        raise InputError(f"{path} holds no request")
+    return requests
+
+
+def read_one_request(path: str | Path) -> Request:
+    """Read a file that holds a single request."""
+    requests = read_requests(path)
+    if len(requests) > 1:
+        raise InputError(
+            f"{path} holds {len(requests)} requests; apply a stream with 'tfrnet run --stream'"
+        )
+    return requests[0]
+
+
+def read_examples(path: str | Path) -> list[Example]:
+    """Read retain or guard data: one example a line."""
+    examples = [
+        parse_example(value, f"{path}:{number}", line=number)
+        for number, value in _json_lines(Path(path))
+    ]
+    if not examples:
+        raise InputError(f"{path} holds no example")
+    return examples
+
+
+def refuse_overlap(requests: Sequence[Request], kept: Sequence[Example], label: str) -> None:
+    """Raise if an example to be forgotten is also in the data to be kept, naming the lines."""
+    lines: dict[str, list[int]] = {}
+    for number, example in enumerate(kept, start=1):
+        lines.setdefault(_words(example), []).append(example.line or number)
+    for request in requests:
+        clashes = sorted(
+            {n for example in request.examples for n in lines.get(_words(example), ())}
+        )
+        if clashes:
+            shown = ", ".join(map(str, clashes[:10])) + (", ..." if len(clashes) > 10 else "")
+            raise InputError(
+                f"{label} overlaps request {request.id!r}: the same example is on "
+                f"line{'s' if len(clashes) > 1 else ''} {shown} of the {label}; take it out"
+            )
+
+
+def _words(example: Example) -> str:
+    """Return what makes two examples the same: their words, however they are split and spaced."""
+    return " ".join(example.joined.split())
+
+
+def _json_lines(path: Path) -> Iterator[tuple[int, Any]]:
+    try:
+        content = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise InputError(f"{path} does not exist") from None
+    except IsADirectoryError:
+        raise InputError(f"{path} is a folder; a JSON Lines file is needed") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 text (byte {error.start})") from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+    # Only line feeds end a line: JSON text may hold other Unicode line separators.
+    for number, line in enumerate(content.split("\n"), start=1):
+        if line.strip():
+            try:
+                yield number, json.loads(line, parse_constant=_refuse_constant)
+            except ValueError as error:
+                raise InputError(f"{path}:{number}: not JSON ({error})") from None
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a JSON value")
+
+
+def _text(value: Any, name: str, where: str) -> str:
+    if not isinstance(value, str):
+        raise InputError(f"{where}: {name} must be text, not {_kind(value)}")
+    if not value.strip():
+        raise InputError(f"{where}: {name} is empty")
+    return value
+
+
+def _kind(value: Any) -> str:
+    names = {dict: "an object", list: "a list", str: "text", bool: "true or false"}
+    if value is None:
+        return "nothing"
+    return names.get(type(value), "a number")

@@ -1,0 +1,1 @@
+"""The demonstration: a fact corpus and a stream of requests over it."""

@@ -1,0 +1,208 @@
+"""Which channels a model has: the output units of its linear projections."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from transformers.pytorch_utils import Conv1D
+
+from tfrnet.config import TFRConfig
+from tfrnet.errors import InputError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+
+@dataclass(frozen=True)
+class Projection:
+    """One masked module: its name, width, and where its channels start in the flat tensors."""
+
+    name: str
+    width: int
+    start: int
+
+    @property
+    def channels(self) -> slice:
+        """The module's part of a flat channel tensor."""
+        return slice(self.start, self.start + self.width)
+
+
+class ChannelIndex(Sequence[Projection]):
+    """The selected projections, in the order of `model.named_modules()`."""
+
+    def __init__(self, widths: Sequence[tuple[str, int]]) -> None:
+        self._projections: list[Projection] = []
+        start = 0
+        for name, width in widths:
+            self._projections.append(Projection(name, width, start))
+            start += width
+        self.total = start
+        self.widths = [width for _, width in widths]
+
+    def __len__(self) -> int:
+        return len(self._projections)
+
+    def __getitem__(self, position: Any) -> Any:
+        return self._projections[position]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ChannelIndex) and self.to_list() == other.to_list()
+
+    def __hash__(self) -> int:
+        return hash(self.digest())
+
+    def split(self, flat: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Cut a flat channel tensor (channels last) into one view per projection."""
+        return torch.split(flat, self.widths, dim=-1)
+
+    def to_list(self) -> list[list[Any]]:
+        """Return names and widths as plain JSON values."""
+        return [[projection.name, projection.width] for projection in self]
+
+    def digest(self) -> str:
+        """Return a hash of names and widths in order."""
+        return hashlib.sha256(repr(self.to_list()).encode()).hexdigest()
+
+
+def is_projection(module: nn.Module) -> bool:
+    """Tell whether a module is linear: its output units are scaled independently by a mask."""
+    return isinstance(module, (nn.Linear, Conv1D))
+
+
+def output_width(module: nn.Module) -> int:
+    """Return the number of output units (GPT-2's `Conv1D` keeps its weight transposed)."""
+    return module.nf if isinstance(module, Conv1D) else module.out_features  # type: ignore[return-value]
+
+
+def find_channels(model: PreTrainedModel, config: TFRConfig) -> ChannelIndex:
+    """Select the projections that `target_modules` and `layers` name.
+
+    Whatever holds weights and cannot be masked is named in a warning, and a name that selects
+    nothing or something that is not a projection is an error: nothing is skipped in silence.
+    """
+    target = config.target_modules
+    modules = {name: module for name, module in model.named_modules() if name}
+    heads = _language_model_heads(model, modules)
+    if target == "all-linear":
+        _warn_unmaskable(modules, heads)
+        named = {n for n, m in modules.items() if is_projection(m)}
+    else:
+        named = _matching(modules, target, heads)
+    chosen = [
+        (name, output_width(module))
+        for name, module in modules.items()
+        if name in named - heads and _in_layers(name, config.layers)
+    ]
+    if not chosen:
+        layers = "" if config.layers is None else f" in layers {list(config.layers)}"
+        raise InputError(
+            f"no module of {type(model).__name__} matches target_modules={_shown(target)}{layers}; "
+            f"its projections are called {', '.join(sorted(_endings(modules, heads)))}"
+        )
+    _refuse_missing_layers(chosen, config.layers)
+    return ChannelIndex(chosen)
+
+
+def _language_model_heads(model: PreTrainedModel, modules: dict[str, nn.Module]) -> set[str]:
+    head = model.get_output_embeddings()
+    return {name for name, module in modules.items() if module is head or name == "lm_head"}
+
+
+def _matching(
+    modules: dict[str, nn.Module], target: str | tuple[str, ...], heads: set[str]
+) -> set[str]:
+    """Return the projections that a regular expression or a list of names selects."""
+    patterns = (target,) if isinstance(target, str) else target
+    chosen: set[str] = set()
+    for pattern in patterns:
+        if isinstance(target, str):
+            found = {name for name in modules if re.fullmatch(pattern, name)}
+        else:
+            found = {n for n in modules if n == pattern or n.endswith(f".{pattern}")}
+        linear = {name for name in found if is_projection(modules[name])}
+        if linear and linear <= heads:
+            raise InputError(f"target_modules names the LM head ({pattern}), which is never masked")
+        others = sorted(name for name in found - linear if _owns_weights(modules[name]))
+        if others and not linear:
+            kind = type(modules[others[0]]).__name__
+            raise InputError(
+                f"target_modules names {others[0]} ({kind}), which is not a linear projection "
+                "and cannot be masked"
+            )
+        if others:
+            _warn_about(others, modules)
+        chosen |= linear
+    if not isinstance(target, str):
+        unmatched = [p for p in target if not any(n == p or n.endswith(f".{p}") for n in chosen)]
+        if unmatched:
+            raise InputError(
+                f"target_modules names {unmatched[0]!r}, but no projection is called that; "
+                f"there are {', '.join(sorted(_endings(modules, heads)))}"
+            )
+    return chosen
+
+
+def _owns_weights(module: nn.Module) -> bool:
+    """Tell whether a module multiplies by a matrix of its own (norms and containers do not)."""
+    return any(parameter.dim() >= 2 for parameter in module.parameters(recurse=False))
+
+
+def _warn_unmaskable(modules: dict[str, nn.Module], heads: set[str]) -> None:
+    _warn_about(
+        [
+            name
+            for name, module in modules.items()
+            if _owns_weights(module)
+            and not is_projection(module)
+            and not isinstance(module, nn.Embedding)
+            and name not in heads
+        ],
+        modules,
+    )
+
+
+def _warn_about(names: list[str], modules: dict[str, nn.Module]) -> None:
+    if not names:
+        return
+    kinds = Counter(type(modules[name]).__name__ for name in names)
+    summary = ", ".join(f"{count} x {kind}" for kind, count in sorted(kinds.items()))
+    warnings.warn(
+        f"not masked, because they are not linear projections: {summary} (first: {names[0]})",
+        stacklevel=4,
+    )
+
+
+def _layer_of(name: str) -> int | None:
+    """Return the layer number in a module's name: its first all-digit part."""
+    return next((int(part) for part in name.split(".") if part.isdigit()), None)
+
+
+def _in_layers(name: str, layers: tuple[int, ...] | None) -> bool:
+    return layers is None or _layer_of(name) in layers
+
+
+def _refuse_missing_layers(chosen: list[tuple[str, int]], layers: tuple[int, ...] | None) -> None:
+    present = {_layer_of(name) for name, _ in chosen}
+    missing = [layer for layer in layers or () if layer not in present]
+    if missing:
+        raise InputError(f"layers names layer {missing[0]}, where no selected projection is")
+
+
+def _endings(modules: dict[str, nn.Module], heads: set[str]) -> set[str]:
+    return {
+        name.rsplit(".", 1)[-1]
+        for name, module in modules.items()
+        if is_projection(module) and name not in heads
+    } or {"(none)"}
+
+
+def _shown(target: str | tuple[str, ...]) -> str:
+    return repr(target) if isinstance(target, str) else repr(list(target))

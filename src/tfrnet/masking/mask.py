@@ -1,0 +1,204 @@
+"""Applying a channel mask to a live model, and reading gradients with respect to it.
+
+Shapes: B examples, N token positions, D channels of one projection, C channels in all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+import torch
+from torch import nn
+from torch.utils.hooks import RemovableHandle
+
+from tfrnet.errors import InputError
+from tfrnet.masking.channels import ChannelIndex
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+# Below this the pre-mask activation is kept as it is; above, it is the masked one over the mask.
+_SAFE_DIVISOR = 1e-2
+
+# Two masks on one model would multiply; the second is refused.
+_masked_models: WeakSet[nn.Module] = WeakSet()
+
+
+class ChannelMask:
+    """A mask in [0, 1] that scales the outputs of the selected projections of one model.
+
+    It works through forward hooks, so the model's weights and structure stay as they are;
+    `detach` takes the hooks away again. Use it as a context manager to be sure of that.
+    """
+
+    def __init__(self, model: PreTrainedModel, index: ChannelIndex) -> None:
+        if model in _masked_models:
+            raise InputError("a channel mask is attached to this model already; detach it first")
+        self.model = model
+        self.index = index
+        self._modules = [model.get_submodule(projection.name) for projection in index]
+        self._values = torch.ones(index.total)
+        self._handles: list[RemovableHandle] = []
+        _masked_models.add(model)
+
+    def __enter__(self) -> ChannelMask:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.detach()
+
+    @property
+    def values(self) -> torch.Tensor:
+        """The flat mask that is applied now."""
+        return self._values
+
+    def set(self, values: torch.Tensor) -> None:
+        """Apply a new flat mask from the next forward pass on."""
+        if values.shape != (self.index.total,):
+            raise ValueError(f"a mask of shape ({self.index.total},) is needed")
+        self._values = values.detach().clone()
+        self._hook_inference()
+
+    def detach(self) -> None:
+        """Remove every hook: the model computes what it did before."""
+        self._unhook()
+        _masked_models.discard(self.model)
+
+    def _unhook(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    def _hook_inference(self) -> None:
+        """Scale outputs; projections whose mask is all ones get no hook and cost nothing."""
+        self._unhook()
+        for module, values in zip(self._modules, self.index.split(self._values), strict=True):
+            if not bool((values == 1).all()):
+                self._handles.append(module.register_forward_hook(_Scale(values)))
+
+    @contextmanager
+    def per_example(
+        self, batch: int, length: int, weights: torch.Tensor | None = None
+    ) -> Iterator[list[torch.Tensor]]:
+        """Give every example of a batch its own copy of the mask and yield these leaves.
+
+        After a backward pass `leaf.grad[b]` is the gradient of the loss with respect to example
+        b's mask; the sum over tokens counts `weights` [B, N] where given. Shapes of leaves: [B, D].
+        """
+        leaves: list[torch.Tensor] = []
+        self._unhook()
+        for module, values in zip(self._modules, self.index.split(self._values), strict=True):
+            device = _device_of(module)
+            leaf = values.to(device).repeat(batch, 1).requires_grad_()
+            faint = (values < _SAFE_DIVISOR).nonzero().flatten().to(device)
+            leaves.append(leaf)
+            hook = _PerExample(leaf, faint, length, weights)
+            self._handles.append(module.register_forward_hook(hook))
+        try:
+            yield leaves
+        finally:
+            self._hook_inference()
+
+
+class FlattenedBatchError(InputError):
+    """A projection saw tokens without their batch dimension; only single examples can be scored."""
+
+
+class _Scale:
+    """Forward hook: multiply the output by a fixed mask."""
+
+    def __init__(self, values: torch.Tensor) -> None:
+        self.values = values
+
+    def __call__(self, module: nn.Module, inputs: Any, output: torch.Tensor) -> torch.Tensor:
+        if self.values.device != output.device or self.values.dtype != output.dtype:
+            # Once per device and dtype, not once per token.
+            self.values = self.values.to(output.device, output.dtype)
+        return output * self.values
+
+
+class _PerExample:
+    """Forward hook: multiply example b of the output by row b of a leaf."""
+
+    def __init__(
+        self,
+        leaf: torch.Tensor,
+        faint: torch.Tensor,
+        length: int,
+        weights: torch.Tensor | None,
+    ) -> None:
+        self.leaf = leaf
+        self.faint = faint
+        self.length = length
+        self.weights = weights
+
+    def __call__(self, module: nn.Module, inputs: Any, output: torch.Tensor) -> torch.Tensor:
+        batch = self.leaf.shape[0]
+        shape = output.shape
+        if output.dim() == 2 and shape[0] == batch * self.length:
+            output = output.view(batch, self.length, -1)
+        elif output.dim() == 2 and batch == 1 and self.weights is None:
+            output = output.unsqueeze(0)
+        elif output.dim() != 3 or shape[0] != batch:
+            raise FlattenedBatchError(
+                f"a {type(module).__name__} gave an output of shape {tuple(shape)} for a batch of "
+                f"{batch} x {self.length} tokens, which cannot be scored per example"
+            )
+        masked: torch.Tensor = _ScaleRows.apply(output, self.leaf, self.faint, self.weights)  # type: ignore[no-untyped-call]
+        return masked.view(shape)
+
+
+class _ScaleRows(torch.autograd.Function):
+    """h = a * m with one mask row per example, at almost no memory of its own.
+
+    The gradient for the mask is the token sum of a * dL/dh. Instead of keeping a, the backward
+    pass reads it as h / m, since h is usually kept by the next operation anyway; only the few
+    channels with m near 0, where that would lose a, keep it. So dormant channels have exact scores.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        a: torch.Tensor,
+        leaf: torch.Tensor,
+        faint: torch.Tensor,
+        weights: torch.Tensor | None,
+    ) -> torch.Tensor:
+        h = a * leaf.to(a.dtype).unsqueeze(1)
+        ctx.save_for_backward(h, leaf, faint, a[..., faint], weights)
+        return h
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None, None]:
+        h, leaf, faint, faint_a, weights = ctx.saved_tensors
+        for_input = gradient * leaf.to(gradient.dtype).unsqueeze(1)
+        wide = gradient.to(leaf.dtype)
+        if weights is not None:
+            wide = wide * weights.to(wide).unsqueeze(-1)
+        for_mask = (wide * h.to(leaf.dtype)).sum(1)
+        for_mask /= leaf.clamp(min=_SAFE_DIVISOR)
+        if faint.numel():
+            for_mask[:, faint] = (wide[..., faint] * faint_a.to(leaf.dtype)).sum(1)
+        return for_input, for_mask, None, None
+
+
+def _device_of(module: nn.Module) -> torch.device:
+    """Return where a module computes; accelerate's hooks know it for offloaded weights."""
+    hook = getattr(module, "_hf_hook", None)
+    device = getattr(hook, "execution_device", None)
+    if device is not None:
+        return torch.device(device)
+    return next(module.parameters()).device
+
+
+def dormant(mask: torch.Tensor, threshold: float) -> torch.Tensor:
+    """Return which channels are dormant: mask at or below the threshold."""
+    return mask <= threshold
+
+
+def capacity(mask: torch.Tensor, threshold: float) -> float:
+    """Return the share of channels above the dormant threshold (eq. structural_capacity)."""
+    return 1.0 - int(dormant(mask, threshold).sum()) / mask.numel()

@@ -1,0 +1,137 @@
+"""The forward pass: losses of answer tokens, without logits for any other position."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import nn
+
+from tfrnet.data.examples import Encoded, batches
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+PaddingSide = Literal["right", "left"]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Padded examples and the positions whose next token is an answer token.
+
+    `rows` and `columns` name those positions, `targets` the answer tokens predicted there,
+    `counts` how many of them each example has. Shapes: [B, N] the first two, [T] the others.
+    """
+
+    input_ids: torch.Tensor
+    attention_mask: torch.Tensor
+    rows: torch.Tensor
+    columns: torch.Tensor
+    targets: torch.Tensor
+    counts: torch.Tensor
+    padding_side: PaddingSide
+
+    @property
+    def size(self) -> int:
+        """Number of examples."""
+        return self.input_ids.shape[0]
+
+    @property
+    def length(self) -> int:
+        """Number of positions of the longest example."""
+        return self.input_ids.shape[1]
+
+    def answer_positions(self) -> torch.Tensor:
+        """Return 1 where an answer token is predicted, 0 elsewhere. Shape [B, N]."""
+        positions = torch.zeros_like(self.attention_mask)
+        positions[self.rows, self.columns] = 1
+        return positions
+
+
+def collate(
+    examples: Sequence[Encoded], device: torch.device, padding_side: PaddingSide = "right"
+) -> Batch:
+    """Pad examples to one length."""
+    length = max(len(example.ids) for example in examples)
+    ids = torch.zeros(len(examples), length, dtype=torch.long)
+    attention = torch.zeros_like(ids)
+    rows: list[int] = []
+    columns: list[int] = []
+    targets: list[int] = []
+    for row, example in enumerate(examples):
+        first = length - len(example.ids) if padding_side == "left" else 0
+        ids[row, first : first + len(example.ids)] = torch.tensor(example.ids)
+        attention[row, first : first + len(example.ids)] = 1
+        for position in range(example.answer_start, len(example.ids)):
+            rows.append(row)
+            columns.append(first + position - 1)
+            targets.append(example.ids[position])
+    return Batch(
+        ids.to(device),
+        attention.to(device),
+        torch.tensor(rows, device=device),
+        torch.tensor(columns, device=device),
+        torch.tensor(targets, device=device),
+        torch.tensor([example.answer_length for example in examples], device=device),
+        padding_side,
+    )
+
+
+def input_device(model: PreTrainedModel) -> torch.device:
+    """Return where a model takes its input, also when it is spread over several devices."""
+    device: torch.device = model.get_input_embeddings().weight.device
+    return device if device.type != "meta" else torch.device("cpu")
+
+
+@contextmanager
+def _head_sees_only(
+    model: PreTrainedModel, rows: torch.Tensor, columns: torch.Tensor
+) -> Iterator[None]:
+    """Hand the LM head just the named positions, as one row: logits become [1, T, vocabulary]."""
+    head: nn.Module = model.get_output_embeddings()
+
+    def pick(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        hidden = inputs[0]
+        picked = hidden[rows.to(hidden.device), columns.to(hidden.device)].unsqueeze(0)
+        return (picked, *inputs[1:])
+
+    handle = head.register_forward_pre_hook(pick)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def answer_losses(model: PreTrainedModel, batch: Batch) -> torch.Tensor:
+    """Return L(x) of each example: the mean negative log-likelihood of its answer tokens. [B]."""
+    extra: dict[str, Any] = {}
+    if batch.padding_side == "left":
+        extra["position_ids"] = (batch.attention_mask.cumsum(1) - 1).clamp(min=0)
+    with _head_sees_only(model, batch.rows, batch.columns):
+        logits = model(
+            input_ids=batch.input_ids,
+            attention_mask=batch.attention_mask,
+            use_cache=False,
+            **extra,
+        ).logits[0]
+    wide = logits if logits.dtype == torch.float64 else logits.float()
+    losses = nn.functional.cross_entropy(wide, batch.targets.to(wide.device), reduction="none")
+    sums = torch.zeros(batch.size, dtype=losses.dtype, device=losses.device)
+    sums = sums.index_add(0, batch.rows.to(losses.device), losses)
+    return sums / batch.counts.to(losses.device)
+
+
+@torch.no_grad()
+def evaluate_losses(
+    model: PreTrainedModel, examples: Sequence[Encoded], batch_size: int
+) -> torch.Tensor:
+    """Return L(x) of many examples, in their order, on the CPU."""
+    device = input_device(model)
+    losses = torch.empty(len(examples))
+    for group in batches(examples, batch_size):
+        batch = collate([examples[i] for i in group], device)
+        losses[group] = answer_losses(model, batch).float().cpu()
+    return losses

@@ -1,0 +1,74 @@
+"""GGUF files, converted once to an ordinary model folder in the cache."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import torch
+
+from tfrnet.errors import InputError
+
+
+def cache_folder() -> Path:
+    """Return where converted models are kept: `TFRNET_CACHE`, else the user's cache folder."""
+    chosen = os.environ.get("TFRNET_CACHE")
+    if chosen:
+        return Path(chosen).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser() / "tfrnet"
+
+
+def converted_gguf(path: Path) -> Path:
+    """Return a folder with the file's weights in float32, made on first use."""
+    target = cache_folder() / "models" / f"{path.stem}-{_file_digest(path)[:16]}"
+    if target.is_dir():
+        return target
+    if importlib.util.find_spec("gguf") is None:
+        raise InputError("reading GGUF files needs the gguf package: pip install 'tfrnet[gguf]'")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=".converting-", dir=target.parent))
+    except OSError as error:
+        raise InputError(
+            f"the model cache {target.parent} cannot be written ({error.strerror}); "
+            "set TFRNET_CACHE to a folder that can"
+        ) from None
+    try:
+        _convert(path, partial)
+        # Whole or not at all; if another process was faster, its copy is as good.
+        if not target.is_dir():
+            partial.rename(target)
+    except (OSError, ValueError) as error:
+        if not target.is_dir():
+            raise InputError(f"model file {path} cannot be converted: {error}") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return target
+
+
+def _convert(path: Path, folder: Path) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+
+    source = {"gguf_file": path.name}
+    tokenizer = AutoTokenizer.from_pretrained(path.parent, **source)
+    model = AutoModelForCausalLM.from_pretrained(
+        path.parent,
+        dtype=torch.float32,
+        quantization_config=GgufConfig(dequantize=True),
+        **source,
+    )
+    # The weights are plain by now; a remaining quantisation config would forbid saving them.
+    if hasattr(model.config, "quantization_config"):
+        del model.config.quantization_config
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def _file_digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

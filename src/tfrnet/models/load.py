@@ -1,0 +1,110 @@
+"""Loading any causal language model: a hub id, a folder, a GGUF file, or the bundled default."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from tfrnet.errors import InputError
+from tfrnet.models.bundled import BUNDLED, bundled_gguf
+from tfrnet.models.gguf import converted_gguf
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+class LoadedModel(NamedTuple):
+    """A model in eval mode and its tokenizer."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+
+
+def load_model(name: str, dtype: str = "auto", device: str = "auto") -> LoadedModel:
+    """Load a causal LM and its tokenizer.
+
+    `dtype` is float32, bfloat16, float16 or auto (float32 on a CPU, the checkpoint's own
+    elsewhere); `device` is auto, a torch device, or a device map of accelerate such as balanced.
+    """
+    placement = _placement(device)
+    torch_dtype = _dtype(dtype, placement)
+    folder = model_folder(name)
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+    with _clear_errors(name):
+        config = AutoConfig.from_pretrained(folder)
+        _refuse_other_kinds(config, name)
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch_dtype, **placement)
+    return LoadedModel(model.eval(), tokenizer)
+
+
+def model_folder(name: str) -> str:
+    """Return what transformers can load: a folder or a hub id. GGUF files are converted once."""
+    if name == BUNDLED:
+        return str(converted_gguf(bundled_gguf()))
+    path = Path(name).expanduser()
+    if path.suffix == ".gguf":
+        if not path.is_file():
+            raise InputError(f"model file {name} does not exist")
+        return str(converted_gguf(path))
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise InputError(f"model folder {name} holds no config.json, so it is not a model")
+        return str(path)
+    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name) or name.startswith("."):
+        raise InputError(f"model folder {name} does not exist")
+    return name
+
+
+def _placement(device: str) -> dict[str, Any]:
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device not in ("balanced", "balanced_low_0", "sequential"):
+        try:
+            kind = torch.device(device).type
+        except RuntimeError:
+            raise InputError(f"unknown device {device!r}; examples: cpu, cuda, cuda:1") from None
+        if kind == "cuda" and not torch.cuda.is_available():
+            raise InputError("device cuda was asked for, but torch sees no CUDA device")
+    return {"device_map": device}
+
+
+def _dtype(name: str, placement: dict[str, Any]) -> torch.dtype | str:
+    if name == "auto":
+        return torch.float32 if placement["device_map"] == "cpu" else "auto"
+    if name not in DTYPES:
+        raise InputError(f"unknown dtype {name!r}; choose auto, {', '.join(DTYPES)}")
+    return DTYPES[name]
+
+
+def _refuse_other_kinds(config: Any, name: str) -> None:
+    architectures = config.architectures or []
+    causal = any("CausalLM" in a or "LMHead" in a for a in architectures)
+    if config.is_encoder_decoder or (architectures and not causal):
+        kind = architectures[0] if architectures else config.model_type
+        raise InputError(f"{name} is a {kind}, not a causal language model")
+
+
+@contextmanager
+def _clear_errors(name: str) -> Iterator[None]:
+    """Turn the many errors of a failed load into one line that says what to do."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError) as error:
+        reason = " ".join(str(error).split())
+        if not Path(name).exists() and name != BUNDLED and not name.endswith(".gguf"):
+            offline = os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0")
+            hint = "the hub is switched off by HF_HUB_OFFLINE" if offline else reason[:300]
+            raise InputError(
+                f"model {name!r} is neither a folder here nor could it be had from the hub ({hint})"
+            ) from error
+        raise InputError(f"model {name} cannot be loaded: {reason[:300]}") from error

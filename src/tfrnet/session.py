@@ -1,0 +1,193 @@
+"""A method on a live model together with its state on disk: what the command line works with."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterator, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import tfrnet
+from tfrnet.config import TFRConfig
+from tfrnet.data.examples import Example
+from tfrnet.data.requests import Request, refuse_overlap
+from tfrnet.errors import InputError
+from tfrnet.models.fingerprint import fingerprint
+from tfrnet.state.digests import example_digest, request_digest
+from tfrnet.state.manifest import Manifest
+from tfrnet.state.store import DEFAULT_KEEP, StateStore
+from tfrnet.tfr.controller import Report, TFRNet
+from tfrnet.tfr.outcome import Outcome
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+class Session:
+    """Forget requests one after another; every one is on disk before the next begins.
+
+        with Session(model, tokenizer, "state", retain) as session:
+            outcome = session.forget(request)
+
+    A new state is made where none is. An existing one brings its own config, seed and guard
+    examples; settings given here must agree with it.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        state: str | Path,
+        retain: Sequence[Example],
+        guard: Sequence[Example] | None = None,
+        config: TFRConfig | None = None,
+        seed: int | None = None,
+        batch_size: int = 8,
+        keep: int = DEFAULT_KEEP,
+        model_name: str = "",
+        gradient_checkpointing: bool = False,
+    ) -> None:
+        folder = Path(state)
+        self.keep = keep
+        known = StateStore.open(folder, write=True) if StateStore.exists(folder) else None
+        try:
+            self.net = TFRNet(
+                model,
+                tokenizer,
+                retain,
+                config or (known.manifest.tfr_config() if known else TFRConfig()),
+                guard=_fixed_guard(known, guard, retain),
+                seed=(known.manifest.seed if known else 0) if seed is None else seed,
+                batch_size=batch_size,
+                gradient_checkpointing=gradient_checkpointing,
+            )
+        except BaseException:
+            if known:
+                known.close()
+            raise
+        name = model_name or getattr(model, "name_or_path", "") or type(model).__name__
+        try:
+            if known:
+                known.manifest.refuse_other(folder, self._manifest(name, known.key()))
+            self.store = known or StateStore.create(
+                folder, lambda key: self._manifest(name, key), self.net.state
+            )
+            self._sync()
+        except BaseException:
+            self.net.detach()
+            if known:
+                known.close()
+            raise
+
+    def _manifest(self, model_name: str, key: bytes) -> Manifest:
+        return Manifest(
+            model=model_name,
+            fingerprint=fingerprint(self.net.model),
+            config=self.net.config.to_dict(),
+            channels=self.net.mask.index.to_list(),
+            seed=self.net.seed,
+            guard=[example_digest(example, key) for example in self.net.guard],
+        )
+
+    def _sync(self) -> None:
+        """Take over what the disk says."""
+        self.net.restore(self.store.load())
+        self.net.requests_seen = self.store.history.requests_seen
+
+    def close(self) -> None:
+        """Take the mask off the model and release the state."""
+        self.net.detach()
+        self.store.close()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def is_applied(self, request: Request) -> bool:
+        """Tell whether a request is applied already; the same id with other words is an error."""
+        known = self.store.history.applied.get(request.id)
+        if known is None:
+            return False
+        if known != request_digest(request, self.store.key()):
+            raise InputError(
+                f"request id {request.id!r} was applied already with other examples; "
+                "give the new request an id of its own"
+            )
+        return True
+
+    def was_rejected(self, request: Request) -> bool:
+        """Tell whether a request was rejected in the present state of things."""
+        return request.id in self.store.history.rejected
+
+    def forget(self, request: Request, report: Report | None = None) -> Outcome:
+        """Apply one request and commit it, or leave everything as it was."""
+        if self.is_applied(request):
+            raise InputError(f"request {request.id!r} is applied already; nothing was changed")
+        store, net = self.store, self.net
+        proposal = net.propose(request, report)
+        record = proposal.outcome.to_dict() | {
+            "request_digest": request_digest(request, store.key()),
+            "examples": len(request.examples),
+            "seed": net.seed,
+            "number": net.requests_seen + 1,
+            "versions": versions(),
+        }
+        try:
+            store.commit(record, proposal.state if proposal.outcome.accepted else None, self.keep)
+        except BaseException:
+            # The commit may or may not have reached the disk; the disk knows.
+            self._sync()
+            raise
+        net.adopt(proposal)
+        return proposal.outcome
+
+    def run(
+        self,
+        requests: Sequence[Request],
+        retry_rejected: bool = False,
+        report: Report | None = None,
+        skipped: Callable[[Request], None] | None = None,
+    ) -> Iterator[Outcome]:
+        """Apply a stream, yielding each outcome; what an earlier run did is not done again."""
+        refuse_overlap(requests, self.net.retain, "retain data")
+        refuse_overlap(requests, self.net.guard, "guard data")
+        for request in requests:
+            done = self.is_applied(request)
+            if done or (self.was_rejected(request) and not retry_rejected):
+                if skipped:
+                    skipped(request)
+                continue
+            yield self.forget(request, report)
+
+    def rollback(self, generation: int) -> None:
+        """Return to a kept generation."""
+        self.store.rollback(generation, self.keep)
+        self._sync()
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that a result depends on."""
+    packages = ("torch", "transformers", "safetensors")
+    found = {name: version(name) for name in packages}
+    return {"tfrnet": tfrnet.__version__, "python": platform.python_version()} | found
+
+
+def _fixed_guard(
+    store: StateStore | None, guard: Sequence[Example] | None, retain: Sequence[Example]
+) -> Sequence[Example] | None:
+    """Return a state's own guard examples, found again by their digests in the data given now."""
+    if store is None:
+        return guard
+    key, wanted = store.key(), store.manifest.guard
+    found = {example_digest(example, key): example for example in [*(guard or ()), *retain]}
+    missing = sum(digest not in found for digest in wanted)
+    if missing:
+        raise InputError(
+            f"{missing} of the {len(wanted)} guard examples of state {store.layout.folder} are not "
+            "in the retain and guard data given; the guard is fixed for the life of a state, so "
+            "give the data it was made with (more may be added)"
+        )
+    return [found[digest] for digest in wanted]

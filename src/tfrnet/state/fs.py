@@ -1,0 +1,68 @@
+"""The few file operations that a commit is made of. Everything that touches a state uses these.
+
+Kept in one place so that tests can fail or kill each of them in turn.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def write(descriptor: int, data: bytes) -> None:
+    """Write all of `data`."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def fsync(descriptor: int) -> None:
+    """Wait until a file's content is on the disk."""
+    os.fsync(descriptor)
+
+
+def rename(source: Path, target: Path) -> None:
+    """Put a file in place of another, at once."""
+    source.replace(target)
+
+
+def fsync_folder(folder: Path) -> None:
+    """Wait until a folder's entries, so a rename, are on the disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def replace_file(path: Path, data: bytes, mode: int = 0o644) -> None:
+    """Give a file new content: a temporary file in the same folder, fsync, rename, fsync."""
+    temporary = path.with_name(f".{path.name}.partial")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    try:
+        write(descriptor, data)
+        fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    rename(temporary, path)
+    fsync_folder(path.parent)
+
+
+def append(path: Path, data: bytes) -> None:
+    """Add to the end of a file and wait until it is on the disk."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
+    try:
+        write(descriptor, data)
+        fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def truncate(path: Path, length: int) -> None:
+    """Cut a file back to `length` bytes."""
+    descriptor = os.open(path, os.O_WRONLY)
+    try:
+        os.ftruncate(descriptor, length)
+        fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,38 @@
+"""Where things lie in a state folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class Layout:
+    """The paths of one state."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.manifest = folder / "manifest.json"
+        self.key = folder / "key"
+        self.ledger = folder / "ledger.jsonl"
+        self.pointer = folder / "current.json"
+        self.generations = folder / "generations"
+
+    def generation(self, number: int) -> Path:
+        """Return the file of a generation; zero-padded, so that the newest sorts last."""
+        return self.generations / f"{number:08d}.safetensors"
+
+    def numbers(self) -> list[int]:
+        """Return the generations that are there, ascending."""
+        return sorted(int(path.stem) for path in self.generations.glob("[0-9]*.safetensors"))
+
+    def partials(self) -> list[Path]:
+        """Return the temporary files that a crash has left."""
+        return [*self.folder.glob(".*.partial"), *self.generations.glob(".*.partial")]
+
+    def strangers(self) -> list[str]:
+        """Return what lies in the folder and is no part of a state."""
+        own = {"manifest.json", "key", "ledger.jsonl", "current.json", "generations", "lock"}
+        return sorted(
+            path.name
+            for path in self.folder.iterdir()
+            if path.name not in own and not path.name.endswith(".partial")
+        )

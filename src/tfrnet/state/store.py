@@ -1,0 +1,334 @@
+"""A state on disk that a power cut cannot break.
+
+One request is one commit, in this order: the new generation (temporary file, fsync, rename, fsync
+of the folder), a line in the ledger (append, fsync), the pointer (like the generation). The
+ledger's line is the moment of truth. A generation without a line is not yet; a line that the
+pointer does not know yet is carried over when the state is next opened.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+
+from tfrnet.errors import StateError
+from tfrnet.state import fs, ledger
+from tfrnet.state.history import History
+from tfrnet.state.layout import Layout
+from tfrnet.state.lock import FolderLock
+from tfrnet.state.manifest import FORMAT, Manifest
+from tfrnet.tfr.memory import ChannelState
+
+DEFAULT_KEEP = 20
+
+
+class StateStore:
+    """One state folder. `StateStore.open` for an existing one, `StateStore.create` for a new one.
+
+    `repairs` says what an interrupted commit had left and what was done about it.
+    """
+
+    def __init__(self, folder: Path, lock: FolderLock | None) -> None:
+        self.layout = Layout(folder)
+        self.repairs: list[str] = []
+        self._lock = lock
+        self._must_reopen = False
+        self.manifest = Manifest.from_bytes(self.layout.manifest.read_bytes(), self.layout.manifest)
+        self.entries: list[dict[str, Any]] = []
+        self.history = History()
+        self._read(repair=lock is not None)
+
+    # Opening and making
+
+    @staticmethod
+    def exists(folder: Path) -> bool:
+        """Tell whether a folder holds a state."""
+        return Layout(folder).manifest.is_file()
+
+    @classmethod
+    def open(cls, folder: Path, write: bool = False) -> StateStore:
+        """Open a state; for writing it is locked and an interrupted commit is put right."""
+        if not cls.exists(folder):
+            _refuse_headless(Layout(folder))
+            raise StateError(f"{folder} holds no state (no manifest.json)")
+        with _file_errors(folder, "opened"):
+            lock = FolderLock(folder) if write else None
+            try:
+                return cls(folder, lock)
+            except BaseException:
+                if lock:
+                    lock.release()
+                raise
+
+    @classmethod
+    def create(
+        cls, folder: Path, make_manifest: Callable[[bytes], Manifest], state: ChannelState
+    ) -> StateStore:
+        """Make a new state in an empty folder. The manifest is written last and completes it.
+
+        `make_manifest` is given the state's secret key.
+        """
+        layout = Layout(folder)
+        with _file_errors(folder, "made"):
+            layout.generations.mkdir(parents=True, exist_ok=True)
+            if strangers := layout.strangers():
+                raise StateError(
+                    f"{folder} holds other files ({strangers[0]}); a new state needs a folder "
+                    "of its own"
+                )
+            lock = FolderLock(folder)
+            try:
+                if cls.exists(folder):
+                    raise StateError(f"{folder} holds a state already")
+                _refuse_headless(layout)
+                _discard([layout.generation(n) for n in layout.numbers()])
+                key = secrets.token_bytes(32)
+                manifest = make_manifest(key)
+                fs.replace_file(layout.key, key.hex().encode(), mode=0o600)
+                fs.replace_file(layout.generation(0), _generation_bytes(state, 0))
+                created = ledger.chained(
+                    {
+                        "kind": "created",
+                        "time": _now(),
+                        "generation": 0,
+                        "state_after": state.digest(),
+                        "manifest": _manifest_digest(manifest),
+                    },
+                    ledger.GENESIS,
+                )
+                fs.replace_file(layout.ledger, ledger.line(created))
+                fs.replace_file(layout.pointer, _pointer_bytes(0, 1, created["hash"]))
+                fs.replace_file(layout.manifest, manifest.to_bytes())
+                return cls(folder, lock)
+            except BaseException:
+                lock.release()
+                raise
+
+    def close(self) -> None:
+        """Release the lock."""
+        if self._lock:
+            self._lock.release()
+            self._lock = None
+
+    def __enter__(self) -> StateStore:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    # Reading
+
+    @property
+    def generation(self) -> int:
+        """The number of the current generation."""
+        return self.history.generation
+
+    def key(self) -> bytes:
+        """Return the secret of the keyed digests."""
+        try:
+            return bytes.fromhex(self.layout.key.read_text())
+        except (OSError, ValueError):
+            raise StateError(f"{self.layout.key} is missing or damaged") from None
+
+    def load(self, generation: int | None = None) -> ChannelState:
+        """Return a generation's state, checked against the ledger."""
+        number = self.generation if generation is None else generation
+        path = self.layout.generation(number)
+        if number not in self.history.digests:
+            raise StateError(f"generation {number} has never existed in {self.layout.folder}")
+        try:
+            tensors = load_tensors(path.read_bytes())
+            state = ChannelState.from_tensors(tensors)
+        except FileNotFoundError:
+            if number == self.generation:
+                raise StateError(f"{path} is missing: the state is damaged") from None
+            kept = ", ".join(map(str, self.layout.numbers()))
+            raise StateError(f"generation {number} is no longer kept; there are: {kept}") from None
+        except (SafetensorError, KeyError) as error:
+            raise StateError(f"{path} is damaged: {error}") from None
+        if state.digest() != self.history.digests[number]:
+            raise StateError(f"{path} is damaged: its digest is not the one in the ledger")
+        return state
+
+    # Writing
+
+    def commit(
+        self, record: Mapping[str, Any], state: ChannelState | None, keep: int = DEFAULT_KEEP
+    ) -> dict[str, Any]:
+        """Record a request. With a state it becomes the next generation; without, nothing moves."""
+        return self._commit({"kind": "request"} | dict(record), state, keep)
+
+    def rollback(self, generation: int, keep: int = DEFAULT_KEEP) -> dict[str, Any]:
+        """Return to a kept generation. Its state becomes the newest one, as a new ledger entry."""
+        state = self.load(generation)
+        return self._commit({"kind": "rollback", "to": generation}, state, keep)
+
+    def _commit(
+        self, record: Mapping[str, Any], state: ChannelState | None, keep: int
+    ) -> dict[str, Any]:
+        if self._lock is None or self._must_reopen:
+            raise StateError(f"state {self.layout.folder} must be opened for writing first")
+        before = self.history.digests[self.generation]
+        number = self.generation + (state is not None)
+        body = dict(record) | {
+            "time": _now(),
+            "generation": number,
+            "state_before": before,
+            "state_after": before if state is None else state.digest(),
+        }
+        previous = self.entries[-1]["hash"]
+        entry = ledger.chained(body, previous)
+        ledger_size = self.layout.ledger.stat().st_size
+        in_ledger = False
+        try:
+            if state is not None:
+                fs.replace_file(self.layout.generation(number), _generation_bytes(state, number))
+            ledger.append(self.layout.ledger, entry)
+            in_ledger = True
+            self._write_pointer(number, len(self.entries) + 1, entry["hash"])
+        except BaseException as error:
+            self._after_failure(entry, ledger_size, in_ledger)
+            if isinstance(error, OSError):
+                done = "is applied" if self.entries[-1] is entry else "was not applied"
+                what = record.get("id", record["kind"])
+                raise StateError(
+                    f"writing to {self.layout.folder} failed ({error.strerror}); {what!r} {done}"
+                ) from error
+            raise
+        self._take(entry)
+        self._prune(keep)
+        return entry
+
+    def _take(self, entry: dict[str, Any]) -> None:
+        self.entries.append(entry)
+        self.history = History.of(self.entries)
+
+    def _after_failure(self, entry: dict[str, Any], ledger_size: int, in_ledger: bool) -> None:
+        """Bring memory and disk to the same side of the commit, as far as the disk allows."""
+        self._must_reopen = True
+        try:
+            if in_ledger:
+                self._take(entry)
+            else:
+                fs.truncate(self.layout.ledger, ledger_size)
+            self._read(repair=True)
+            self._must_reopen = False
+        except OSError:
+            # The disk still refuses; the next opening does the same repair.
+            return
+
+    def _write_pointer(self, generation: int, entries: int, head: str) -> None:
+        fs.replace_file(self.layout.pointer, _pointer_bytes(generation, entries, head))
+
+    def _prune(self, keep: int) -> None:
+        """Drop old generations; the first is kept, so that everything can always be undone."""
+        old = [number for number in self.layout.numbers() if number > 0][: -max(keep, 1)]
+        _discard([self.layout.generation(number) for number in old])
+
+    # Consistency
+
+    def _read(self, repair: bool) -> None:
+        """Read ledger and pointer and see that they agree, finishing a commit that was cut off."""
+        content = ledger.read(self.layout.ledger)
+        if not content.entries:
+            raise StateError(f"{self.layout.ledger} is damaged: it has no whole line")
+        if content.torn_bytes and repair:
+            fs.truncate(self.layout.ledger, content.whole_bytes)
+            self.repairs.append(
+                f"cut off a torn last line of ledger.jsonl ({content.torn_bytes} bytes)"
+            )
+        entries, pointer = content.entries, self._read_pointer()
+        behind = len(entries) - pointer["entries"]
+        if not 0 <= behind <= 1 or entries[pointer["entries"] - 1]["hash"] != pointer["head"]:
+            raise StateError(
+                f"{self.layout.ledger} is damaged: it has {len(entries)} lines, and current.json "
+                f"was written for line {pointer['entries']} with another hash or number"
+            )
+        if self.entries[-1:] != entries[-1:]:
+            self.entries = entries
+        self.history = History.of(self.entries)
+        if repair:
+            self._finish_commit(behind)
+        if not self.layout.generation(self.generation).is_file():
+            path = self.layout.generation(self.generation)
+            raise StateError(f"{path} is missing: the state is damaged")
+
+    def _finish_commit(self, behind: int) -> None:
+        if behind:
+            self._write_pointer(self.generation, len(self.entries), self.entries[-1]["hash"])
+            self.repairs.append(f"finished the commit of generation {self.generation}")
+        unfinished = [n for n in self.layout.numbers() if n > self.generation]
+        if unfinished:
+            self.repairs.append(f"removed unfinished generation {unfinished[0]}")
+        _discard([self.layout.generation(n) for n in unfinished] + self.layout.partials())
+
+    def _read_pointer(self) -> dict[str, Any]:
+        try:
+            pointer = json.loads(self.layout.pointer.read_bytes())
+            return {
+                "generation": int(pointer["generation"]),
+                "entries": int(pointer["entries"]),
+                "head": str(pointer["head"]),
+            }
+        except FileNotFoundError:
+            raise StateError(f"{self.layout.pointer} is missing: the state is damaged") from None
+        except (ValueError, KeyError, TypeError):
+            raise StateError(f"{self.layout.pointer} is damaged: it is not a pointer") from None
+
+    def manifest_matches(self) -> bool:
+        """Tell whether the manifest is the one that the ledger's first line was written for."""
+        return bool(self.entries[0].get("manifest") == _manifest_digest(self.manifest))
+
+
+@contextmanager
+def _file_errors(folder: Path, doing: str) -> Iterator[None]:
+    """Turn an `OSError` into one line that names the folder."""
+    try:
+        yield
+    except OSError as error:
+        raise StateError(
+            f"state {folder} cannot be {doing}: {error.strerror} ({error.filename or folder})"
+        ) from error
+
+
+def _refuse_headless(layout: Layout) -> None:
+    """A state that has seen requests but lost its manifest is damaged, not absent."""
+    if layout.manifest.exists() or not layout.ledger.is_file():
+        return
+    if len(ledger.read(layout.ledger).entries) > 1:
+        raise StateError(f"{layout.manifest} is missing: the state is damaged")
+
+
+def _discard(paths: list[Path]) -> None:
+    for path in paths:
+        path.unlink(missing_ok=True)
+
+
+def _generation_bytes(state: ChannelState, number: int) -> bytes:
+    metadata = {"format": f"tfrnet-state-{FORMAT}", "generation": str(number)}
+    tensors = {name: tensor.contiguous().cpu() for name, tensor in state.tensors().items()}
+    data: bytes = save_tensors(tensors, metadata)
+    return data
+
+
+def _pointer_bytes(generation: int, entries: int, head: str) -> bytes:
+    pointer = {"generation": generation, "entries": entries, "head": head}
+    return (json.dumps(pointer) + "\n").encode()
+
+
+def _manifest_digest(manifest: Manifest) -> str:
+    return hashlib.sha256(manifest.to_bytes()).hexdigest()
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

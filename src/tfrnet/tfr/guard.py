@@ -1,0 +1,53 @@
+"""The retain guard: whether the new state may be committed (eq. retain_guard)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+# A shortened step aims a little below the limit, so that rounding does not waste it.
+_AIM = 0.9
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The guard's answer to one tentative mask."""
+
+    before: float
+    after: float
+    limit: float
+    what: str = "guard loss"
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the loss stayed within its limit; a loss that is not finite never did."""
+        return math.isfinite(self.after) and self.after <= self.limit
+
+    @property
+    def reason(self) -> str:
+        """The verdict in words."""
+        if not math.isfinite(self.after):
+            return f"{self.what} would be {self.after}"
+        if math.isinf(self.limit):
+            return "guard off"
+        if self.accepted:
+            return f"{self.what} within tolerance"
+        return (
+            f"{self.what} would rise from {self.before:.4f} to {self.after:.4f}, "
+            f"over the limit {self.limit:.4f}"
+        )
+
+    def shrink(self, largest: float) -> float:
+        """Return the share of a refused step to try next, at most `largest`.
+
+        If the loss rises no faster than in proportion below this step, that share is accepted.
+        """
+        rise, allowed = self.after - self.before, self.limit - self.before
+        if not math.isfinite(rise) or rise <= 0:
+            return largest
+        return min(largest, max(0.05, _AIM * allowed / rise))
+
+
+def guard_limit(before: float, relative: float, absolute: float) -> float:
+    """Return the largest loss that eq. retain_guard accepts."""
+    return (1 + relative) * before + absolute

@@ -1,0 +1,60 @@
+"""The whole state of the method: the mask and what is remembered of each channel."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from tfrnet.tfr.trajectory import Trajectory
+
+_TRAJECTORY = ("risk", "velocity", "variance", "hits", "priority")
+
+
+@dataclass(frozen=True)
+class ChannelState:
+    """What one commit replaces as a unit. All tensors are flat float32 over the channels.
+
+    `fisher` is there only with the Fisher-weighted step.
+    """
+
+    mask: torch.Tensor
+    trajectory: Trajectory
+    fisher: torch.Tensor | None = None
+
+    @classmethod
+    def initial(cls, channels: int, with_fisher: bool) -> ChannelState:
+        """Return the state before the first request: everything on, nothing remembered."""
+        zeros = [torch.zeros(channels) for _ in _TRAJECTORY]
+        fisher = torch.zeros(channels) if with_fisher else None
+        return cls(torch.ones(channels), Trajectory(*zeros), fisher)
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, torch.Tensor]) -> ChannelState:
+        """Build the state from its named tensors."""
+        trajectory = Trajectory(*(tensors[name] for name in _TRAJECTORY))
+        return cls(tensors["mask"], trajectory, tensors.get("fisher"))
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Return the tensors by their public names."""
+        named = {"mask": self.mask}
+        named |= {name: getattr(self.trajectory, name) for name in _TRAJECTORY}
+        if self.fisher is not None:
+            named["fisher"] = self.fisher
+        return named
+
+    def digest(self) -> str:
+        """Return a hash of every name and value: equal states, and only they, have the same."""
+        return tensors_digest(self.tensors())
+
+
+def tensors_digest(tensors: Mapping[str, torch.Tensor]) -> str:
+    """Return a hash of named tensors that does not depend on how they are stored."""
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu().contiguous()
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.numpy().tobytes())
+    return digest.hexdigest()

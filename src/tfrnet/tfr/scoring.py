@@ -1,0 +1,159 @@
+"""Channel scores: the gradient of each example's loss with respect to its own mask.
+
+Since h = m * a, the token sum of a * dL/dh in eq. channel_score is dL(x)/dm(c). So one forward
+and one backward pass over a batch, with all weights frozen, gives every score.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import torch
+
+from tfrnet.data.examples import Encoded, batches
+from tfrnet.masking.mask import ChannelMask, FlattenedBatchError
+from tfrnet.models.forward import Batch, PaddingSide, answer_losses, collate, input_device
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+# Keeps small gradients above float16's smallest number; divided out again in float32.
+_FLOAT16_LOSS_SCALE = 1024.0
+
+
+@dataclass(frozen=True)
+class ScoreOptions:
+    """How scoring runs; nothing here changes the scores beyond rounding, but `tokens`."""
+
+    batch_size: int = 8
+    tokens: Literal["all", "answer"] = "all"
+    padding_side: PaddingSide = "right"
+    gradient_checkpointing: bool = False
+
+
+@dataclass(frozen=True)
+class ChannelScores:
+    """Means over examples of functions of dL(x)/dm(c), flat float32 over the channels.
+
+    `magnitude` is psi of eq. channel_score; `signed` the same without the absolute value;
+    `gradient` and `square` are the mean of dL/dm and of its square, without division by |T_x|;
+    in `gradient` an example whose loss has reached the ceiling counts 0.
+    """
+
+    magnitude: torch.Tensor
+    signed: torch.Tensor
+    gradient: torch.Tensor
+    square: torch.Tensor
+    loss: float
+    lowest_loss: float
+
+
+def score_channels(
+    mask: ChannelMask,
+    examples: Sequence[Encoded],
+    options: ScoreOptions,
+    ceiling: float = math.inf,
+) -> ChannelScores:
+    """Score every channel on the examples, under the mask that is applied now."""
+    dtype = mask.values.dtype
+    sums = torch.zeros(4, mask.index.total, dtype=dtype)
+    losses: list[float] = []
+    for gradients, token_counts, batch_losses in example_gradients(mask, examples, options):
+        per_token = gradients / token_counts.unsqueeze(1)
+        sums[0] += per_token.abs().sum(0).cpu()
+        sums[1] += per_token.sum(0).cpu()
+        sums[2] += gradients[(batch_losses < ceiling).to(gradients.device)].sum(0).cpu()
+        sums[3] += gradients.square().sum(0).cpu()
+        losses += batch_losses.tolist()
+    sums /= len(examples)
+    mean = math.fsum(losses) / len(losses)
+    magnitude, signed, gradient, square = sums
+    return ChannelScores(magnitude, signed, gradient, square, mean, min(losses))
+
+
+def example_gradients(
+    mask: ChannelMask, examples: Sequence[Encoded], options: ScoreOptions
+) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+    """Yield, batch by batch, dL(x)/dm [B, C], |T_x| [B] and L(x) [B]."""
+    device = input_device(mask.model)
+    batch_size = options.batch_size
+    with frozen(mask.model), _checkpointing(mask.model, options.gradient_checkpointing):
+        pending = batches(examples, batch_size)
+        while pending:
+            group = pending.pop(0)
+            batch = collate([examples[i] for i in group], device, options.padding_side)
+            try:
+                yield _batch_gradients(mask, batch, options)
+            except FlattenedBatchError:
+                if len(group) == 1:
+                    raise
+                # Some mixtures of experts route tokens out of their batch; one example at a time
+                # they can still be told apart.
+                pending = [[i] for i in group] + [[i] for rest in pending for i in rest]
+
+
+def _batch_gradients(
+    mask: ChannelMask, batch: Batch, options: ScoreOptions
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    positions = batch.answer_positions() if options.tokens == "answer" else None
+    counted = batch.attention_mask if positions is None else positions
+    scale = _FLOAT16_LOSS_SCALE if _is_float16(mask.model) else 1.0
+    with torch.enable_grad(), mask.per_example(batch.size, batch.length, positions) as leaves:
+        losses = answer_losses(mask.model, batch)
+        # The sum keeps the examples apart: each leaf row receives its own example's gradient.
+        (losses.sum() * scale).backward()  # type: ignore[no-untyped-call]
+    home = leaves[0].device
+    gradient = torch.cat(
+        [(torch.zeros_like(leaf) if leaf.grad is None else leaf.grad).to(home) for leaf in leaves],
+        dim=1,
+    )
+    if scale != 1.0:
+        gradient /= scale
+    return gradient, counted.sum(1).to(gradient), losses.detach()
+
+
+def _is_float16(model: PreTrainedModel) -> bool:
+    return bool(next(model.parameters()).dtype == torch.float16)
+
+
+@contextmanager
+def frozen(model: PreTrainedModel) -> Iterator[None]:
+    """Freeze all weights and switch off dropout, and put both back afterwards."""
+    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    modes = {module: module.training for module in model.modules()}
+    for parameter in trainable:
+        parameter.requires_grad_(False)
+    model.eval()
+    try:
+        yield
+    finally:
+        for parameter in trainable:
+            parameter.requires_grad_(True)
+        for module, training in modes.items():
+            module.training = training
+
+
+@contextmanager
+def _checkpointing(model: PreTrainedModel, wanted: bool) -> Iterator[None]:
+    """Recompute activations in the backward pass instead of keeping them."""
+    if not wanted:
+        yield
+        return
+    already = bool(model.is_gradient_checkpointing)
+    if not already:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    layers = [m for m in model.modules() if getattr(m, "gradient_checkpointing", False)]
+    for layer in layers:
+        # Layers checkpoint only in training mode; their children, so dropout, stay in eval mode.
+        layer.training = True
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.training = False
+        if not already:
+            model.gradient_checkpointing_disable()

@@ -1,0 +1,40 @@
+"""Choosing and suppressing the channels that stay risky (eq. suppression_factor)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from tfrnet.masking.mask import dormant
+
+
+def suppression_room(mask: torch.Tensor, threshold: float, max_sparsity: float) -> int:
+    """Return how many more channels may become dormant."""
+    allowed = math.floor(max_sparsity * mask.numel())
+    return max(0, allowed - int(dormant(mask, threshold).sum()))
+
+
+def select_channels(
+    mask: torch.Tensor,
+    priority: torch.Tensor,
+    budget: int,
+    dormant_threshold: float,
+    max_sparsity: float,
+) -> torch.Tensor:
+    """Return the indices of P: the active channels of highest positive priority, ascending.
+
+    At most `budget` of them and no more than the sparsity cap leaves room for; among equal
+    priorities the lower index comes first.
+    """
+    room = min(budget, suppression_room(mask, dormant_threshold, max_sparsity))
+    eligible = (~dormant(mask, dormant_threshold) & (priority > 0)).nonzero().flatten()
+    order = torch.sort(priority[eligible], descending=True, stable=True).indices
+    return eligible[order[:room]].sort().values
+
+
+def suppress(mask: torch.Tensor, selected: torch.Tensor, strength: float) -> torch.Tensor:
+    """Return the mask with the selected channels scaled by 1 - strength (eq. pre_recovery_mask)."""
+    result = mask.clone()
+    result[selected] *= 1 - strength
+    return result
