@@ -19,3 +19,7 @@ class CheckFailedError(TfrnetError):
     """A check ran and did not pass."""
 
     exit_code = 1
+
+
+class TfrnetWarning(UserWarning):
+    """Something the user should know that does not stop the work."""

@@ -15,7 +15,7 @@ from torch import nn
 from transformers.pytorch_utils import Conv1D
 
 from tfrnet.config import TFRConfig
-from tfrnet.errors import InputError
+from tfrnet.errors import InputError, TfrnetWarning
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -176,6 +176,7 @@ def _warn_about(names: list[str], modules: dict[str, nn.Module]) -> None:
     summary = ", ".join(f"{count} x {kind}" for kind, count in sorted(kinds.items()))
     warnings.warn(
         f"not masked, because they are not linear projections: {summary} (first: {names[0]})",
+        TfrnetWarning,
         stacklevel=4,
     )
 

@@ -8,6 +8,7 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -52,15 +53,15 @@ def converted_gguf(path: Path) -> Path:
 
 
 def _convert(path: Path, folder: Path) -> None:
-    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+    import transformers
 
-    source = {"gguf_file": path.name}
-    tokenizer = AutoTokenizer.from_pretrained(path.parent, **source)
-    model = AutoModelForCausalLM.from_pretrained(
-        path.parent,
-        dtype=torch.float32,
-        quantization_config=GgufConfig(dequantize=True),
-        **source,
+    source: dict[str, Any] = {"gguf_file": path.name}
+    tokenizer = transformers.AutoTokenizer.from_pretrained(path.parent, **source)
+    if hasattr(transformers, "GgufConfig"):
+        # Newer versions of transformers keep the weights packed unless told otherwise.
+        source["quantization_config"] = transformers.GgufConfig(dequantize=True)
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        path.parent, dtype=torch.float32, **source
     )
     # The weights are plain by now; a remaining quantisation config would forbid saving them.
     if hasattr(model.config, "quantization_config"):

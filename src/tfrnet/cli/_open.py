@@ -1,0 +1,98 @@
+"""Opening models and sessions for subcommands: all input is checked before a model is loaded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tfrnet.cli._output import Output
+from tfrnet.config import TFRConfig
+from tfrnet.data.requests import Request, read_examples, refuse_overlap
+
+if TYPE_CHECKING:
+    from tfrnet.models.load import LoadedModel
+    from tfrnet.session import Session
+
+DEFAULT_MODEL = "smollm2-135m"
+
+
+@dataclass(frozen=True)
+class SessionOptions:
+    """What `forget` and `run` are told on the command line."""
+
+    state: Path
+    model: str | None
+    retain: Path
+    guard: Path | None
+    preset: str | None
+    overrides: list[str]
+    seed: int | None
+    dtype: str
+    device: str
+    batch_size: int
+    keep: int
+    gradient_checkpointing: bool
+
+
+def open_session(options: SessionOptions, requests: Sequence[Request], output: Output) -> Session:
+    """Check everything that can be checked without the model, then load it and open the state."""
+    config = chosen_config(options.preset, options.overrides)
+    retain = read_examples(options.retain)
+    guard = read_examples(options.guard) if options.guard else None
+    refuse_overlap(requests, retain, "retain data")
+    if guard:
+        refuse_overlap(requests, guard, "guard data")
+    name = model_name(options.model, options.state)
+    loaded = load(name, options.dtype, options.device, output)
+    from tfrnet.session import Session
+
+    session = Session(
+        loaded.model,
+        loaded.tokenizer,
+        options.state,
+        retain,
+        guard=guard,
+        config=config,
+        seed=options.seed,
+        batch_size=options.batch_size,
+        keep=options.keep,
+        model_name=name,
+        gradient_checkpointing=options.gradient_checkpointing,
+    )
+    for repair in session.store.repairs:
+        output.note(f"repaired {options.state}: {repair}")
+    return session
+
+
+def chosen_config(preset: str | None, overrides: list[str]) -> TFRConfig | None:
+    """Return the config asked for, or None where nothing was: an existing state has its own."""
+    if preset is None and not overrides:
+        return None
+    return TFRConfig.preset(preset or "default").with_overrides(overrides)
+
+
+def model_name(given: str | None, state: Path) -> str:
+    """Return the model to load: the one given, the state's, or the default."""
+    if given:
+        return given
+    from tfrnet.state.store import StateStore
+
+    if StateStore.exists(state):
+        return StateStore.open(state).manifest.model
+    return DEFAULT_MODEL
+
+
+def load(name: str, dtype: str, device: str, output: Output) -> LoadedModel:
+    """Load a model, quietly."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    with output.waiting(f"loading {name}"):
+        from transformers.utils import logging
+
+        from tfrnet.models.load import load_model
+
+        logging.set_verbosity_error()
+        logging.disable_progress_bar()
+        return load_model(name, dtype, device)

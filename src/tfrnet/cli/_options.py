@@ -1,0 +1,62 @@
+"""Options that several subcommands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+DEFAULT_STATE = Path("tfrnet-state")
+
+State = Annotated[Path, typer.Option(help="Folder of the state.")]
+Model = Annotated[
+    str | None,
+    typer.Option(
+        help="Model: hub id, folder, .gguf file, or smollm2-135m (the default). "
+        "An existing state knows its model.",
+        show_default=False,
+    ),
+]
+Retain = Annotated[
+    Path, typer.Option(help="JSON Lines of examples that must be kept; scored beside each request.")
+]
+Guard = Annotated[
+    Path | None,
+    typer.Option(
+        help="JSON Lines of examples that decide whether a request is accepted. "
+        "Without it they are drawn from the retain data.",
+        show_default=False,
+    ),
+]
+Preset = Annotated[
+    str | None,
+    typer.Option(help="Settings: default (ours) or paper.", show_default=False),
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="FIELD=VALUE",
+        help="Change one setting; may be repeated. 'tfrnet settings' lists them.",
+        show_default=False,
+    ),
+]
+Seed = Annotated[
+    int | None, typer.Option(help="Seed of the samples; 0 for a new state.", show_default=False)
+]
+Dtype = Annotated[str, typer.Option(help="float32, bfloat16, float16, or auto (float32 on a CPU).")]
+Device = Annotated[
+    str, typer.Option(help="cpu, cuda, cuda:1, ..., auto, or balanced over several GPUs.")
+]
+BatchSize = Annotated[
+    int, typer.Option(min=1, help="Examples per forward pass; changes speed, not results.")
+]
+Keep = Annotated[int, typer.Option(min=1, help="Generations kept for rollback, besides the first.")]
+Checkpointing = Annotated[
+    bool,
+    typer.Option(
+        "--gradient-checkpointing", help="Trade time for memory when a large model is scored."
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]

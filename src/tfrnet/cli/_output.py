@@ -1,0 +1,118 @@
+"""What a person or a program gets to see: text or JSON on stdout, progress and notes on stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+    from rich.table import Table
+
+    from tfrnet.tfr.outcome import Outcome
+
+
+class Output:
+    """Where a subcommand writes to."""
+
+    def __init__(self, as_json: bool) -> None:
+        self.as_json = as_json
+        self.text = Console(highlight=False, soft_wrap=True)
+        self.notes = Console(stderr=True, highlight=False, soft_wrap=True)
+
+    def say(self, line: str) -> None:
+        """Print a line for a person."""
+        if not self.as_json:
+            self.text.print(line, markup=False)
+
+    def note(self, line: str) -> None:
+        """Print a remark that is no part of the result."""
+        self.notes.print(line, markup=False)
+
+    def table(self, table: Table) -> None:
+        """Print a table for a person."""
+        if not self.as_json:
+            self.text.print(table)
+
+    def result(self, schema: str, values: dict[str, Any]) -> None:
+        """Print the result for a program."""
+        if self.as_json:
+            sys.stdout.write(json.dumps({"schema": f"tfrnet.{schema}/1"} | values) + "\n")
+
+    @contextmanager
+    def progress(self, total: int, unit: str) -> Iterator[Steps]:
+        """Show a bar on a terminal, and nothing in a pipe."""
+        if not self.notes.is_terminal:
+            yield Steps(None)
+            return
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            SpinnerColumn,
+            TextColumn,
+            TimeElapsedColumn,
+        )
+
+        with Progress(
+            SpinnerColumn(),
+            TextColumn(unit),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.description}", markup=False),
+            console=self.notes,
+            transient=True,
+        ) as bar:
+            bar.add_task("", total=total)
+            yield Steps(bar)
+
+    @contextmanager
+    def waiting(self, what: str) -> Iterator[None]:
+        """Show that something is going on, on a terminal."""
+        if not self.notes.is_terminal:
+            yield
+            return
+        with self.notes.status(what):
+            yield
+
+
+class Steps:
+    """A running progress bar, or nothing."""
+
+    def __init__(self, bar: Progress | None) -> None:
+        self._bar = bar
+
+    @property
+    def stage(self) -> Callable[[str], None]:
+        """A function that shows what is being done now."""
+        return self._describe
+
+    def _describe(self, what: str) -> None:
+        if self._bar:
+            self._bar.update(self._bar.task_ids[0], description=what)
+
+    def advance(self) -> None:
+        """One more is done."""
+        if self._bar:
+            self._bar.advance(self._bar.task_ids[0])
+
+
+def outcome_line(outcome: Outcome) -> str:
+    """Return a request's outcome in one line."""
+    losses = (
+        f"forget loss {outcome.forget_loss_before:.2f} -> {outcome.forget_loss_after:.2f}, "
+        f"guard loss {outcome.guard_loss_before:.3f} -> {outcome.guard_loss_after:.3f}"
+    )
+    if not outcome.accepted:
+        return f"{outcome.id}: rejected, nothing changed ({outcome.reason})"
+    return (
+        f"{outcome.id}: accepted, {losses}, suppressed {outcome.suppressed_now}, "
+        f"recovered {outcome.recovered}, capacity {100 * outcome.capacity:.2f} %, "
+        f"{outcome.seconds['total']:.1f} s"
+    )

@@ -1,0 +1,64 @@
+"""`tfrnet export`: the masked model as an ordinary model folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tfrnet.cli import _options as opt
+from tfrnet.cli._open import load, model_name
+from tfrnet.cli._output import Output
+from tfrnet.errors import InputError
+
+FORMATS = ("dense",)
+
+
+def command(
+    out: Annotated[Path, typer.Option(help="New folder for the model.")],
+    state: opt.State = opt.DEFAULT_STATE,
+    model: opt.Model = None,
+    format: Annotated[
+        str, typer.Option(help="dense: the mask folded into a copy of the weights.")
+    ] = "dense",
+    generation: Annotated[
+        int | None, typer.Option(min=0, help="Generation; the current one without it.")
+    ] = None,
+    dtype: opt.Dtype = "auto",
+    device: opt.Device = "auto",
+    as_json: opt.AsJson = False,
+) -> int:
+    """Fold the mask into a copy of the weights: a model that any tool loads, at no extra cost.
+
+    Success is reported only after the exported model was loaded and its logits agreed with the
+    masked model's.
+    """
+    if format not in FORMATS:
+        raise InputError(f"unknown format {format!r}; there is: {', '.join(FORMATS)}")
+    from tfrnet.state.store import StateStore
+
+    output = Output(as_json)
+    store = StateStore.open(state)
+    number = store.generation if generation is None else generation
+    store.load(number)
+    name = model_name(model, state)
+    loaded = load(name, dtype, device, output)
+    from tfrnet.models.export import export_dense
+    from tfrnet.state.apply import apply_state
+
+    provenance = {
+        "made_by": "tfrnet export",
+        "base_model": store.manifest.model,
+        "base_fingerprint": store.manifest.fingerprint,
+        "generation": number,
+        "state_digest": store.history.digests[number],
+    }
+    with apply_state(loaded.model, state, number) as mask, output.waiting("exporting"):
+        difference = export_dense(mask, loaded.tokenizer, out, provenance)
+    output.say(
+        f"exported generation {number} to {out}; its logits agree with the masked model's "
+        f"(relative difference {difference:.1e})"
+    )
+    output.result("export", {"out": str(out), "relative_difference": difference} | provenance)
+    return 0

@@ -1,0 +1,63 @@
+"""`tfrnet forget`: apply one request."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tfrnet.cli import _options as opt
+from tfrnet.cli._open import SessionOptions, open_session
+from tfrnet.cli._output import Output, outcome_line
+
+
+def command(
+    request: Annotated[
+        Path, typer.Option(help='One request: {"id": ..., "examples": [...]} on one line.')
+    ],
+    retain: opt.Retain,
+    state: opt.State = opt.DEFAULT_STATE,
+    model: opt.Model = None,
+    guard: opt.Guard = None,
+    preset: opt.Preset = None,
+    overrides: opt.Set = None,
+    seed: opt.Seed = None,
+    dtype: opt.Dtype = "auto",
+    device: opt.Device = "auto",
+    batch_size: opt.BatchSize = 8,
+    keep: opt.Keep = 20,
+    gradient_checkpointing: opt.Checkpointing = False,
+    as_json: opt.AsJson = False,
+) -> int:
+    """Forget one request: score, suppress, recover, and commit if the guard agrees.
+
+    Exit code 0: accepted. 1: rejected by the guard, nothing changed. 2: the input cannot be used.
+    """
+    from tfrnet.data.requests import read_one_request
+
+    output = Output(as_json)
+    wanted = read_one_request(request)
+    options = SessionOptions(
+        state,
+        model,
+        retain,
+        guard,
+        preset,
+        overrides or [],
+        seed,
+        dtype,
+        device,
+        batch_size,
+        keep,
+        gradient_checkpointing,
+    )
+    with (
+        open_session(options, [wanted], output) as session,
+        output.progress(1, "forgetting") as steps,
+    ):
+        outcome = session.forget(wanted, steps.stage)
+        generation = session.store.generation
+    output.say(outcome_line(outcome))
+    output.result("forget", {"state": str(state), "generation": generation} | outcome.to_dict())
+    return 0 if outcome.accepted else 1

@@ -1,0 +1,93 @@
+"""The `tfrnet` command. Every file beside this one without an underscore is a subcommand."""
+
+from __future__ import annotations
+
+import os
+import pkgutil
+import sys
+import warnings
+from importlib import import_module
+from typing import Any
+
+import typer
+
+import tfrnet
+from tfrnet import cli
+from tfrnet.errors import TfrnetError, TfrnetWarning
+
+INTERRUPTED = 130
+
+
+def build_app() -> typer.Typer:
+    """Collect the subcommands. None of them imports torch before it runs."""
+    app = typer.Typer(
+        help="Continual unlearning for language models: deletion requests one after another, "
+        "guarded, resumable and undoable. The model's weights stay as they are; a mask over "
+        "projection channels does the forgetting.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(_options)
+    for module in sorted(pkgutil.iter_modules(cli.__path__), key=lambda m: _rank(m.name)):
+        if not module.name.startswith("_") and module.name != "main":
+            command = import_module(f"tfrnet.cli.{module.name}").command
+            app.command(module.name)(command)
+    return app
+
+
+def _rank(name: str) -> tuple[int, str]:
+    """Order the help as one meets the commands."""
+    known = ["demo", "forget", "run", "status", "history", "verify", "rollback", "generate"]
+    return (known.index(name) if name in known else len(known), name)
+
+
+def _options(
+    version: bool = typer.Option(False, "--version", help="Show the version and exit."),
+) -> None:
+    if version:
+        typer.echo(f"tfrnet {tfrnet.__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command line; every failure is one line on stderr and an exit code."""
+    warnings.showwarning = _show_warning  # type: ignore[assignment]
+    try:
+        code = build_app()(standalone_mode=False)
+    except TfrnetError as error:
+        _fail(str(error), error.exit_code)
+    except KeyboardInterrupt:
+        _fail("interrupted", INTERRUPTED)
+    except BrokenPipeError:
+        # The reader of our output has gone; there is nobody left to tell.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except OSError as error:
+        _fail(f"{error.strerror}: {error.filename}" if error.filename else str(error), 2)
+    except Exception as error:
+        if hasattr(error, "format_message"):  # a wrong option or argument, said by typer
+            _fail(error.format_message(), 2)
+        if type(error).__name__ == "Abort":
+            _fail("interrupted", INTERRUPTED)
+        if os.environ.get("TFRNET_DEBUG"):
+            raise
+        _fail(
+            f"unexpected {type(error).__name__}: {error} (TFRNET_DEBUG=1 shows where)".replace(
+                "\n", " "
+            ),
+            2,
+        )
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(message: str, code: int) -> None:
+    line = " ".join(message.split())
+    print(f"tfrnet: error: {line}", file=sys.stderr)
+    sys.exit(code)
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *rest: Any) -> None:
+    # Other packages' warnings are for their developers, not for the user of a command.
+    if issubclass(category, TfrnetWarning) or os.environ.get("TFRNET_DEBUG"):
+        print(f"tfrnet: warning: {message}", file=sys.stderr)

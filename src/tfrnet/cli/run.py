@@ -1,0 +1,100 @@
+"""`tfrnet run`: apply a stream of requests, going on where an earlier run stopped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tfrnet.cli import _options as opt
+from tfrnet.cli._open import SessionOptions, open_session
+from tfrnet.cli._output import Output, outcome_line
+
+
+def command(
+    stream: Annotated[Path, typer.Option(help="JSON Lines of requests, applied in order.")],
+    retain: opt.Retain,
+    state: opt.State = opt.DEFAULT_STATE,
+    model: opt.Model = None,
+    guard: opt.Guard = None,
+    preset: opt.Preset = None,
+    overrides: opt.Set = None,
+    seed: opt.Seed = None,
+    dtype: opt.Dtype = "auto",
+    device: opt.Device = "auto",
+    batch_size: opt.BatchSize = 8,
+    keep: opt.Keep = 20,
+    gradient_checkpointing: opt.Checkpointing = False,
+    retry_rejected: Annotated[
+        bool, typer.Option("--retry-rejected", help="Try requests again that were rejected.")
+    ] = False,
+    as_json: opt.AsJson = False,
+) -> int:
+    """Forget a stream of requests. Stop it at any time; the same command goes on.
+
+    The final state is the same, bit for bit, as that of a run that was never stopped.
+    Exit code 0: all accepted. 1: some were rejected. 2: the input cannot be used.
+    """
+    from tfrnet.data.requests import read_requests
+
+    output = Output(as_json)
+    requests = read_requests(stream)
+    options = SessionOptions(
+        state,
+        model,
+        retain,
+        guard,
+        preset,
+        overrides or [],
+        seed,
+        dtype,
+        device,
+        batch_size,
+        keep,
+        gradient_checkpointing,
+    )
+    outcomes = []
+    skipped: list[str] = []
+    with (
+        open_session(options, requests, output) as session,
+        output.progress(len(requests), "requests") as steps,
+    ):
+
+        def skip(request_id: str) -> None:
+            skipped.append(request_id)
+            steps.advance()
+
+        try:
+            for outcome in session.run(
+                requests, retry_rejected, steps.stage, lambda request: skip(request.id)
+            ):
+                outcomes.append(outcome)
+                steps.advance()
+                output.say(outcome_line(outcome))
+        except KeyboardInterrupt:
+            done = sum(r.id in session.store.history.applied for r in requests)
+            output.note(
+                f"interrupted: {done} of {len(requests)} requests are applied, no other left a "
+                "trace; the same command goes on"
+            )
+            raise
+        generation = session.store.generation
+    rejected = [outcome.id for outcome in outcomes if not outcome.accepted]
+    if skipped:
+        output.say(f"{len(skipped)} of {len(requests)} requests were done before")
+    output.say(
+        f"state {state}: generation {generation}, {len(outcomes) - len(rejected)} accepted and "
+        f"{len(rejected)} rejected in this run"
+    )
+    output.result(
+        "run",
+        {
+            "state": str(state),
+            "generation": generation,
+            "outcomes": [outcome.to_dict() for outcome in outcomes],
+            "skipped": skipped,
+            "rejected": rejected,
+        },
+    )
+    return 1 if rejected else 0

@@ -1,0 +1,84 @@
+"""Export: the masked model as an ordinary model folder, checked before it is called done."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tfrnet.errors import CheckFailedError, InputError
+from tfrnet.masking.fold import folded_tensors
+from tfrnet.masking.mask import ChannelMask
+from tfrnet.models.forward import input_device
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+# Largest ||difference|| / ||logits||; the fold rounds each weight once, the mask each activation.
+TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 5e-2, torch.float16: 1e-2}
+_PROBES = (
+    "The capital of France is",
+    "Question: What is 12 plus 30?\nAnswer:",
+    "Once upon a time there was a small village by the sea, and in it lived",
+)
+
+
+def export_dense(
+    mask: ChannelMask,
+    tokenizer: PreTrainedTokenizerBase,
+    folder: Path,
+    provenance: dict[str, Any],
+) -> float:
+    """Write the model with its mask folded in, and return how far its logits are from the mask's.
+
+    The folder appears only when the check has passed.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"{folder} exists already and is not empty; choose a new folder")
+    model = mask.model
+    weights = model.state_dict() | folded_tensors(model, mask.index, mask.values)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    except OSError as error:
+        raise InputError(f"{folder} cannot be written: {error.strerror}") from error
+    try:
+        model.save_pretrained(partial, state_dict=weights)
+        tokenizer.save_pretrained(partial)
+        (partial / "tfrnet.json").write_text(json.dumps(provenance, indent=1) + "\n")
+        difference = _logit_difference(mask, tokenizer, partial)
+        tolerance = TOLERANCE.get(model.dtype, 1e-4)
+        if not difference <= tolerance:
+            raise CheckFailedError(
+                f"the exported logits differ from the masked model's by {difference:.2g} "
+                f"(relative), over the tolerance {tolerance:.0e}; nothing was exported"
+            )
+        partial.chmod(0o755)
+        if folder.exists():
+            folder.rmdir()
+        partial.rename(folder)
+    except OSError as error:
+        raise InputError(f"{folder} cannot be written: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return difference
+
+
+@torch.no_grad()
+def _logit_difference(mask: ChannelMask, tokenizer: PreTrainedTokenizerBase, folder: Path) -> float:
+    from transformers import AutoModelForCausalLM
+
+    device = input_device(mask.model)
+    exported = AutoModelForCausalLM.from_pretrained(folder, dtype=mask.model.dtype)
+    exported = exported.to(device).eval()
+    worst = 0.0
+    for probe in _PROBES:
+        ids = torch.tensor([tokenizer(probe)["input_ids"]], device=device)
+        wanted = mask.model(ids).logits.double()
+        found = exported(ids).logits.double()
+        worst = max(worst, float((found - wanted).norm() / wanted.norm()))
+    return worst

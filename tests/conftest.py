@@ -1,0 +1,43 @@
+"""Shared parts of the tests: small random models of every architecture, a tokenizer, the real model."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import PreTrainedTokenizerFast
+
+from tests import tiny
+
+
+@pytest.fixture(autouse=True)
+def _two_threads() -> None:
+    torch.set_num_threads(2)
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> PreTrainedTokenizerFast:
+    return tiny.make_tokenizer()
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory: pytest.TempPathFactory, tokenizer) -> Path:
+    """A small LLaMA with its tokenizer, saved as a user would have it."""
+    folder = tmp_path_factory.mktemp("tiny-llama")
+    tiny.make_model("llama").save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def real():
+    """The real default model, loaded once for all tests that use it."""
+    from tfrnet import load_model
+
+    return load_model("smollm2-135m")
