@@ -117,8 +117,10 @@ class TFRConfig:
         0.01,
         0.99,
     )
-    steps: int = _option(3, "fisher: small scored steps per request", 1, 100)
-    step_guard: float = _option(0.02, "fisher: largest relative rise of the guard loss per step", 0)
+    steps: int = _option(2, "fisher: small scored steps per request", 1, 100)
+    step_guard: float = _option(
+        0.015, "fisher: largest relative rise of the guard loss per step", 0
+    )
     forget_ceiling: float = _option(
         6.0, "fisher: an example whose loss reaches this many nats counts as forgotten", 0.1
     )

@@ -1,0 +1,55 @@
+"""The demo's picture: what happened to losses, channels and risks, request by request."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from tfrnet.state.store import StateStore
+
+_SHOWN_CHANNELS = 10
+# Okabe and Ito's colours, which colour-blind readers can tell apart.
+_ORANGE, _BLUE, _GREEN, _RED = "#E69F00", "#0072B2", "#009E73", "#D55E00"
+
+
+def draw_trajectory(store: StateStore, path: Path) -> None:
+    """Draw the accepted requests of a state that still has all of its generations."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    entries = [entry for entry in store.entries if entry["kind"] == "request"]
+    accepted = [entry for entry in entries if entry["outcome"] == "accepted"]
+    states = [store.load(number) for number in [0, *(e["generation"] for e in accepted)]]
+    requests = range(1, len(entries) + 1)
+    figure, (losses, channels, risks) = plt.subplots(1, 3, figsize=(13, 3.8), layout="constrained")
+
+    losses.plot(requests, [e["forget_loss_before"] for e in entries], "o--", color=_ORANGE)
+    losses.plot(requests, [e["forget_loss_after"] for e in entries], "o-", color=_RED)
+    losses.plot(requests, [e["guard_loss_after"] for e in entries], "s-", color=_BLUE)
+    losses.legend(["request, before", "request, after", "guard (kept facts)"])
+    losses.set(title="Loss", xlabel="request", ylabel="nats per answer token", xticks=requests)
+
+    channels.plot(requests, [e["suppressed"] for e in entries], "o-", color=_ORANGE)
+    channels.plot(requests, [e["dormant"] for e in entries], "s-", color=_RED)
+    channels.legend(["mask below 1", "dormant"])
+    total = store.manifest.channel_count()
+    channels.set(title=f"Channels (of {total:,})", xlabel="request", xticks=requests)
+    channels.set_yscale("symlog", linthresh=10)
+    channels.set_ylim(bottom=0)
+
+    top = torch.sort(states[-1].trajectory.priority, descending=True, stable=True).indices
+    risk = torch.stack([state.trajectory.risk[top[:_SHOWN_CHANNELS]] for state in states])
+    risks.plot(range(len(states)), risk.numpy(), "-", color=_GREEN, alpha=0.7)
+    risks.set(
+        title=f"Risk of the {_SHOWN_CHANNELS} channels of highest priority",
+        xlabel="request",
+        xticks=range(len(states)),
+        ylabel="risk",
+    )
+    for axes in (losses, channels, risks):
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=130)
+    plt.close(figure)

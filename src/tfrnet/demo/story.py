@@ -1,0 +1,130 @@
+"""The demo from beginning to end: measure, forget five requests, measure again, show it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfrnet.demo.corpus import DemoSplit, Fact
+from tfrnet.demo.figure import draw_trajectory
+from tfrnet.errors import InputError
+from tfrnet.evaluation.ranking import accuracy, rank
+from tfrnet.models.generation import continue_texts
+from tfrnet.models.load import LoadedModel
+from tfrnet.session import Session
+from tfrnet.tfr.controller import Report
+from tfrnet.tfr.outcome import Outcome
+
+_MARKER = "demo.json"
+_NEW_TOKENS = 12
+
+
+@dataclass(frozen=True)
+class Accuracies:
+    """Percent of facts ranked right, by part."""
+
+    forgotten: float
+    same_topic: float
+    others: float
+
+
+@dataclass(frozen=True)
+class Story:
+    """All that the demo measured."""
+
+    before: Accuracies
+    after: Accuracies
+    outcomes: list[Outcome]
+    generations: list[dict[str, str]]
+    seconds: float
+    picture: Path | None
+
+
+@dataclass(frozen=True)
+class Listener:
+    """Who is told what happens while it happens."""
+
+    stage: Report
+    measured: Callable[[Accuracies], None]
+    request_done: Callable[[Outcome], None]
+
+
+def prepare_folder(folder: Path) -> None:
+    """Make the demo's folder; an earlier demo there is replaced, anything else is left alone."""
+    if folder.exists() and any(folder.iterdir()):
+        if not (folder / _MARKER).is_file():
+            raise InputError(f"{folder} exists and was not made by the demo; choose another --out")
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / _MARKER).write_text("{}\n")
+
+
+def tell(
+    loaded: LoadedModel, name: str, parts: DemoSplit, folder: Path, listener: Listener
+) -> Story:
+    """Run the demo on a loaded model."""
+    start = time.perf_counter()
+    retain = [fact.example() for fact in parts.retain]
+    _write_lines(folder / "requests.jsonl", [request.to_dict() for request in parts.requests])
+    _write_lines(folder / "retain.jsonl", [example.to_dict() for example in retain])
+    prompts = [parts.forgotten[0].prompt, parts.same_topic[0].prompt, parts.others[0].prompt]
+
+    listener.stage("measuring what the model knows")
+    before = _measure(loaded, parts)
+    listener.measured(before)
+    said_before = continue_texts(loaded, prompts, _NEW_TOKENS)
+    outcomes = []
+    with Session(
+        loaded.model, loaded.tokenizer, folder / "state", retain, seed=0, model_name=name
+    ) as session:
+        for outcome in session.run(parts.requests, report=listener.stage):
+            outcomes.append(outcome)
+            listener.request_done(outcome)
+        listener.stage("measuring what it still knows")
+        after = _measure(loaded, parts)
+        listener.measured(after)
+        said_after = continue_texts(loaded, prompts, _NEW_TOKENS)
+        picture = _draw(session, folder / "trajectory.png")
+    generations = [
+        {"prompt": prompt, "before": first, "after": second}
+        for prompt, first, second in zip(prompts, said_before, said_after, strict=True)
+    ]
+    seconds = time.perf_counter() - start
+    story = Story(before, after, outcomes, generations, seconds, picture)
+    (folder / _MARKER).write_text(json.dumps(summary(story), indent=1) + "\n")
+    return story
+
+
+def summary(story: Story) -> dict[str, object]:
+    """Return the story as plain JSON values."""
+    return {
+        "accuracy_before": vars(story.before),
+        "accuracy_after": vars(story.after),
+        "outcomes": [outcome.to_dict() for outcome in story.outcomes],
+        "generations": story.generations,
+        "seconds": round(story.seconds, 1),
+        "picture": str(story.picture) if story.picture else None,
+    }
+
+
+def _measure(loaded: LoadedModel, parts: DemoSplit) -> Accuracies:
+    def known(facts: Sequence[Fact]) -> float:
+        return accuracy(rank(*loaded, [fact.question() for fact in facts], batch_size=32))
+
+    return Accuracies(known(parts.forgotten), known(parts.same_topic), known(parts.others))
+
+
+def _draw(session: Session, path: Path) -> Path | None:
+    try:
+        draw_trajectory(session.store, path)
+    except ModuleNotFoundError:
+        return None
+    return path
+
+
+def _write_lines(path: Path, rows: Sequence[object]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
