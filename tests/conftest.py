@@ -1,4 +1,4 @@
-"""Shared parts of the tests: small random models of every architecture, a tokenizer, the real model."""
+"""Shared parts of the tests: small random models, a tokenizer, the real model."""
 
 from __future__ import annotations
 

@@ -100,3 +100,28 @@ def examples(count: int, offset: int = 0) -> list[Example]:
 def requests(count: int, size: int = 3) -> list[Request]:
     """Return distinct requests; their examples start at number 1000."""
     return [Request(f"request-{i}", tuple(examples(size, 1000 + i * size))) for i in range(count)]
+
+
+@cache
+def _trained_weights() -> dict[str, torch.Tensor]:
+    tokenizer, model = make_tokenizer(), make_model()
+    known = [*examples(60), *(e for request in requests(8) for e in request.examples)]
+    rows = [tokenizer(example.joined)["input_ids"] for example in known]
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    for step in range(150):
+        chosen = [rows[(step * 12 + i) % len(rows)] for i in range(12)]
+        length = max(map(len, chosen))
+        ids = torch.tensor([row + [0] * (length - len(row)) for row in chosen])
+        labels = ids.masked_fill(ids == 0, -100)
+        loss = model(ids, attention_mask=(ids != 0).long(), labels=labels).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+
+
+def make_trained_model() -> PreTrainedModel:
+    """Return a small LLaMA that knows the made-up examples, so that forgetting has a cost."""
+    model = make_model()
+    model.load_state_dict(_trained_weights())
+    return model

@@ -34,7 +34,7 @@ def draw_trajectory(store: StateStore, path: Path) -> None:
 
     channels.plot(requests, [e["suppressed"] for e in entries], "o-", color=_ORANGE)
     channels.plot(requests, [e["dormant"] for e in entries], "s-", color=_RED)
-    channels.legend(["mask below 1", "dormant"])
+    channels.legend(["mask below 1", "dormant"], loc="center right")
     total = store.manifest.channel_count()
     channels.set(title=f"Channels (of {total:,})", xlabel="request", xticks=requests)
     channels.set_yscale("symlog", linthresh=10)

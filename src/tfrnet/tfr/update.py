@@ -125,9 +125,9 @@ def select_update(
             recovered,
             attempt,
         )
-        budget = int(selected.numel() * verdict.shrink(config.backtrack_factor))
-        if verdict.accepted or budget == 0:
+        if verdict.accepted or selected.numel() <= 1:
             break
+        budget = max(1, int(selected.numel() * verdict.shrink(config.backtrack_factor)))
     return candidate
 
 

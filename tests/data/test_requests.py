@@ -1,0 +1,148 @@
+import json
+from importlib.resources import files
+
+import jsonschema
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from referencing import Registry, Resource
+
+from tfrnet.data.examples import Example
+from tfrnet.data.requests import (
+    Request,
+    parse_request,
+    read_examples,
+    read_one_request,
+    read_requests,
+    refuse_overlap,
+)
+from tfrnet.errors import InputError
+
+GOOD = {"id": "r1", "examples": [{"prompt": "A", "answer": "B"}, {"text": "C d"}]}
+
+
+def write(path, *rows):
+    path.write_text(
+        "".join(f"{row if isinstance(row, str) else json.dumps(row)}\n" for row in rows)
+    )
+    return path
+
+
+def test_a_good_stream_is_read_in_order(tmp_path):
+    path = write(tmp_path / "s.jsonl", GOOD, "", GOOD | {"id": "r2"})
+    first, second = read_requests(path)
+    assert (first.id, second.id) == ("r1", "r2")
+    assert first.examples == (Example("A", "B"), Example("", "C d", is_text=True))
+    assert first.to_dict() == GOOD
+
+
+BAD = [
+    ({"id": "r", "examples": []}, "has no examples"),
+    ({"id": "r"}, "examples must be a list, not nothing"),
+    ({"id": "", "examples": [{"text": "x"}]}, "needs an id"),
+    ({"id": 3, "examples": [{"text": "x"}]}, "needs an id"),
+    ({"id": "r" * 201, "examples": [{"text": "x"}]}, "longer than 200"),
+    ({"id": "r", "examples": [{"text": "x"}], "note": 1}, "unknown field 'note'"),
+    ({"id": "r", "examples": [{"prompt": "x", "answer": ""}]}, "example 1: answer is empty"),
+    ({"id": "r", "examples": [{"prompt": "x", "answer": " \n"}]}, "answer is empty"),
+    ({"id": "r", "examples": [{"text": "x"}, {"text": 4}]}, "example 2: text must be text"),
+    ({"id": "r", "examples": [{"prompt": "x"}]}, "either prompt and answer, or text"),
+    ({"id": "r", "examples": [{"prompt": 1, "answer": "x"}]}, "prompt must be text"),
+    ({"id": "r", "examples": ["x"]}, "an example must be an object"),
+    ([1], "a request must be an object, not a list"),
+    ("{not json", "not JSON"),
+    ('{"id": NaN}', "not JSON"),
+]
+
+
+@pytest.mark.parametrize(("row", "message"), BAD)
+def test_bad_requests_are_refused_with_file_and_line(tmp_path, row, message):
+    path = write(tmp_path / "s.jsonl", GOOD, row)
+    with pytest.raises(InputError, match=message) as caught:
+        read_requests(path)
+    assert str(caught.value).startswith(f"{path}:2")
+
+
+def schema_validator():
+    folder = files("tfrnet.data") / "schema"
+    schemas = {
+        name: json.loads((folder / f"{name}.schema.json").read_text())
+        for name in ("request", "example")
+    }
+    registry = Registry().with_resources(
+        [(s["$id"], Resource.from_contents(s)) for s in schemas.values()]
+    )
+    return jsonschema.Draft202012Validator(schemas["request"], registry=registry)
+
+
+words = st.text("ab \n\u00a0", max_size=3)
+anything = st.none() | st.booleans() | st.integers() | words
+an_example = st.fixed_dictionaries(
+    {}, optional=dict.fromkeys(("prompt", "answer", "text"), anything)
+)
+a_request = st.fixed_dictionaries(
+    {}, optional={"id": anything, "examples": st.lists(an_example | anything) | anything}
+)
+
+
+@settings(derandomize=True, deadline=None)
+@given(a_request)
+def test_the_published_schema_and_the_reader_agree(value):
+    try:
+        parse_request(value, "here")
+        accepted = True
+    except InputError:
+        accepted = False
+    assert accepted == schema_validator().is_valid(value)
+
+
+@pytest.mark.parametrize("row", [GOOD, *(row for row, _ in BAD if not isinstance(row, str))])
+def test_schema_and_reader_agree_on_the_listed_cases(row):
+    try:
+        parse_request(row, "here")
+        accepted = True
+    except InputError:
+        accepted = False
+    assert accepted == schema_validator().is_valid(row)
+
+
+def test_duplicate_ids_in_one_file_are_refused(tmp_path):
+    path = write(tmp_path / "s.jsonl", GOOD, GOOD)
+    with pytest.raises(InputError, match="'r1' is used on line 1 already"):
+        read_requests(path)
+
+
+def test_one_request_means_one(tmp_path):
+    path = write(tmp_path / "s.jsonl", GOOD, GOOD | {"id": "r2"})
+    with pytest.raises(InputError, match="2 requests; apply a stream with 'tfrnet run"):
+        read_one_request(path)
+
+
+@pytest.mark.parametrize("reader", [read_requests, read_examples])
+def test_missing_empty_and_binary_files(tmp_path, reader):
+    with pytest.raises(InputError, match="does not exist"):
+        reader(tmp_path / "none.jsonl")
+    with pytest.raises(InputError, match="is a folder"):
+        reader(tmp_path)
+    with pytest.raises(InputError, match="holds no"):
+        reader(write(tmp_path / "empty.jsonl", "", "  "))
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError, match="not UTF-8"):
+        reader(tmp_path / "binary")
+
+
+def test_overlap_names_the_lines_whatever_the_spacing(tmp_path):
+    path = write(
+        tmp_path / "retain.jsonl",
+        {"prompt": "Sky is", "answer": "blue"},
+        "",
+        {"text": "Grass  is green"},
+        {"prompt": "Grass", "answer": "is green"},
+    )
+    request = Request("r", (Example("Grass is", "green"),))
+    with pytest.raises(InputError, match=r"request 'r'.* lines 3, 4 of the retain data"):
+        refuse_overlap([request], read_examples(path), "retain data")
+
+
+def test_no_overlap_passes():
+    refuse_overlap([Request("r", (Example("a", "b"),))], [Example("a", "c")], "retain data")

@@ -1,0 +1,30 @@
+import pytest
+import torch
+
+from tests import tiny
+from tfrnet.evaluation.ranking import Question, Ranking, accuracy, rank
+
+
+def test_the_highest_sum_is_chosen_and_the_first_of_equals():
+    assert Ranking((-4.0, -9.1, -3.9, -12.0), gold=2).correct
+    assert Ranking((-2.0, -2.0), gold=0).chosen == 0
+    assert not Ranking((-2.0, -1.0), gold=0).correct
+
+
+def test_accuracy_is_in_percent():
+    rankings = [Ranking((-1.0, -2.0), 0), Ranking((-1.0, -2.0), 1), Ranking((-1.0, -2.0), 1)]
+    assert accuracy(rankings) == pytest.approx(100 / 3)
+
+
+@pytest.mark.parametrize("batch_size", [1, 7])
+def test_log_likelihoods_are_sums_over_the_choices_tokens(batch_size):
+    model, tokenizer = tiny.make_model(), tiny.make_tokenizer()
+    questions = [Question("Item 3 is", ("red", "green blue")), Question("The old box", ("white",))]
+    rankings = rank(model, tokenizer, questions, batch_size)
+    for question, ranking in zip(questions, rankings, strict=True):
+        start = len(tokenizer(question.prompt)["input_ids"])
+        for choice, found in zip(question.choices, ranking.log_likelihoods, strict=True):
+            ids = tokenizer(f"{question.prompt} {choice}")["input_ids"]
+            log_p = torch.log_softmax(model(torch.tensor([ids])).logits[0].double(), -1)
+            expected = sum(log_p[i - 1, ids[i]] for i in range(start, len(ids)))
+            assert found == pytest.approx(expected.item(), rel=1e-5)

@@ -1,0 +1,46 @@
+"""The demo as a user runs it, on the real model: it must forget, and it must keep."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tfrnet.cli.main import main
+
+
+@pytest.mark.real
+def test_the_demo_forgets_and_keeps(tmp_path):
+    out = tmp_path / "demo"
+    command = [Path(sys.executable).with_name("tfrnet"), "demo", "--out", out, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    before, after = result["accuracy_before"], result["accuracy_after"]
+    assert before["forgotten"] - after["forgotten"] >= 30
+    assert before["others"] - after["others"] <= 5
+    assert [outcome["outcome"] for outcome in result["outcomes"]] == ["accepted"] * 5
+    assert len(result["generations"]) == 3
+    assert result["generations"][0]["before"] != result["generations"][0]["after"]
+    assert (out / "trajectory.png").read_bytes().startswith(b"\x89PNG")
+    assert len(list((out / "state" / "generations").iterdir())) == 6
+
+
+def run_main(monkeypatch, *arguments):
+    monkeypatch.setattr(sys, "argv", ["tfrnet", *map(str, arguments)])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    return stop.value.code
+
+
+def test_a_folder_that_is_not_the_demos_is_left_alone(tmp_path, monkeypatch, capsys):
+    (tmp_path / "thesis.txt").write_text("mine")
+    assert run_main(monkeypatch, "demo", "--out", tmp_path) == 2
+    assert "was not made by the demo" in capsys.readouterr().err
+    assert (tmp_path / "thesis.txt").read_text() == "mine"
+
+
+def test_an_unknown_topic_is_refused_with_the_list(tmp_path, monkeypatch, capsys):
+    assert run_main(monkeypatch, "demo", "--out", tmp_path / "x", "--topic", "cooking") == 2
+    assert "capitals" in capsys.readouterr().err

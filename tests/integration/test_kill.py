@@ -1,0 +1,332 @@
+"""Real processes, killed and interrupted at any moment: a stream always ends in the same bits.
+
+Starting Python with torch takes seconds, so a server process loads the code once and forks a
+fresh process for every `tfrnet run`. It computes nothing itself: torch's threads survive no fork.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from safetensors.torch import load_file
+
+from tests import tiny
+from tfrnet.state.store import StateStore
+from tfrnet.state.verify import verify
+
+REQUESTS = 8
+MOMENTS = 12
+# Of what the ledger says, this differs from run to run.
+VARYING = {"time", "seconds", "hash", "previous", "request_digest", "manifest"}
+
+# Reads the arguments of a run as a line of JSON, answers with the process id, then with the exit
+# code (negative for a signal). Syncs are slowed down so that many moments fall into a commit.
+_SERVER = """
+import json, os, signal, sys, time
+import torch
+from tfrnet.cli.main import main
+from tfrnet.state import fs
+from tfrnet.models.load import load_model
+import tfrnet.session
+
+torch.set_num_threads(1)
+load_model(sys.argv[1])
+real_fsync = fs.fsync
+def slow_fsync(descriptor):
+    real_fsync(descriptor)
+    time.sleep(0.008)
+fs.fsync = slow_fsync
+print("ready", flush=True)
+for line in sys.stdin:
+    job = json.loads(line)
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        with open(job["output"], "w") as output:
+            os.dup2(output.fileno(), 1)
+            os.dup2(output.fileno(), 2)
+        sys.argv = ["tfrnet", *job["arguments"]]
+        try:
+            main()
+        except SystemExit as end:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(end.code)
+    print(child, flush=True)
+    _, status = os.waitpid(child, 0)
+    print(os.waitstatus_to_exitcode(status), flush=True)
+"""
+
+
+class Server:
+    """Starts `tfrnet` processes quickly."""
+
+    def __init__(self, model: Path) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", _SERVER, str(model)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._line() == "ready"
+
+    def _line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def run(
+        self, arguments: list[str], output: Path, meddle: Callable[[int], None] = lambda pid: None
+    ) -> int:
+        """Run a command and return its exit code; `meddle` is given its process id meanwhile."""
+        assert self.process.stdin is not None
+        job = {"arguments": arguments, "output": str(output)}
+        self.process.stdin.write(json.dumps(job) + "\n")
+        self.process.stdin.flush()
+        meddle(int(self._line()))
+        return int(self._line())
+
+
+@pytest.fixture(scope="module")
+def server(tiny_folder: Path) -> Iterator[Server]:
+    server = Server(tiny_folder)
+    yield server
+    server.process.kill()
+    server.process.wait()
+
+
+def send(pid: int, number: signal.Signals) -> None:
+    """Send a signal to a process that may have ended just now."""
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 30) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "nothing happened"
+        time.sleep(0.002)
+
+
+def tensors(folder: Path) -> dict[str, dict[str, bytes]]:
+    """The tensors of every generation, as bytes."""
+    return {
+        path.name: {name: value.numpy().tobytes() for name, value in load_file(path).items()}
+        for path in sorted((folder / "generations").glob("*.safetensors"))
+    }
+
+
+def story(folder: Path) -> list[dict]:
+    """What the ledger says, without what differs from run to run."""
+    lines = (folder / "ledger.jsonl").read_text().splitlines()
+    return [{k: v for k, v in json.loads(line).items() if k not in VARYING} for line in lines]
+
+
+def lines_of_ledger(folder: Path) -> int:
+    path = folder / "ledger.jsonl"
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+@pytest.fixture(scope="module")
+def arguments(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The arguments of `tfrnet run` but for the state."""
+    data = tmp_path_factory.mktemp("data")
+    retain, stream = data / "retain.jsonl", data / "stream.jsonl"
+    retain.write_text("".join(json.dumps(e.to_dict()) + "\n" for e in tiny.examples(12)))
+    requests = tiny.requests(REQUESTS, size=2)
+    stream.write_text("".join(json.dumps(r.to_dict()) + "\n" for r in requests))
+    # So tight a guard rejects some of the requests.
+    settings = ["steps=1", "guard_examples=4", "retain_examples=6"]
+    settings += ["backtracks=0", "guard_relative=0.0005"]
+    return [
+        *("run", "--stream", str(stream), "--retain", str(retain)),
+        *("--model", str(tiny_folder), "--device", "cpu"),
+        *(part for setting in settings for part in ("--set", setting)),
+    ]
+
+
+class Undisturbed(NamedTuple):
+    """An undisturbed run: its state, seconds to the first ledger line, and per request."""
+
+    state: Path
+    start: float
+    request: float
+
+
+@pytest.fixture(scope="module")
+def undisturbed(
+    server: Server, arguments: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> Undisturbed:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    state = folder / "state"
+    moments = [time.monotonic()]
+
+    def watch(pid: int) -> None:
+        wait_for(lambda: lines_of_ledger(state) > 0)
+        moments.append(time.monotonic())
+
+    code = server.run([*arguments, "--state", str(state)], folder / "output", watch)
+    moments.append(time.monotonic())
+    assert code == 1, (folder / "output").read_text()  # some are rejected
+    outcomes = [entry["outcome"] for entry in story(state)[1:]]
+    assert len(outcomes) == REQUESTS
+    assert set(outcomes) == {"accepted", "rejected"}
+    start, rest = (after - before for before, after in pairwise(moments))
+    return Undisturbed(state, start, rest / REQUESTS)
+
+
+def assert_same_end(folder: Path, expected: Path) -> None:
+    assert story(folder) == story(expected)
+    assert tensors(folder) == tensors(expected)
+    assert [check for check in verify(folder) if not check.passed] == []
+    assert list(folder.rglob("*.partial")) == []
+
+
+def at_random_moment(
+    state: Path, undisturbed: Undisturbed, moment: int, number: signal.Signals
+) -> Callable[[int], None]:
+    """Send a signal at a random moment of the `moment`-th twelfth of a run.
+
+    The ledger is the clock, so that it comes in time on a machine under any load.
+    """
+    lines = moment * REQUESTS // MOMENTS
+    stretch = undisturbed.request if lines else undisturbed.start
+    delay = random.Random(moment).random() * stretch
+
+    def meddle(pid: int) -> None:
+        wait_for(lambda: lines_of_ledger(state) >= lines)
+        time.sleep(delay)
+        send(pid, number)
+
+    return meddle
+
+
+@pytest.mark.parametrize("moment", range(MOMENTS))
+def test_a_stream_killed_at_a_random_moment_ends_in_the_same_bits(
+    server: Server, arguments: list[str], undisturbed: Undisturbed, tmp_path: Path, moment: int
+) -> None:
+    state = tmp_path / "state"
+    command = [*arguments, "--state", str(state)]
+    kill = at_random_moment(state, undisturbed, moment, signal.SIGKILL)
+    assert server.run(command, tmp_path / "killed", kill) == -signal.SIGKILL
+    assert server.run(command, tmp_path / "resumed") in (0, 1)
+    assert_same_end(state, undisturbed.state)
+
+
+def test_a_stream_killed_after_every_line_of_its_ledger_ends_in_the_same_bits(
+    server: Server, arguments: list[str], undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    """The moment is random within the rest of the commit and the beginning of what follows."""
+    state = tmp_path / "state"
+    command = [*arguments, "--state", str(state)]
+    chance = random.Random(1)
+
+    def kill(pid: int) -> None:
+        done = lines_of_ledger(state)
+        wait_for(lambda: lines_of_ledger(state) > done)
+        time.sleep(chance.random() * 0.05)
+        send(pid, signal.SIGKILL)
+
+    kills = 0
+    while lines_of_ledger(state) < REQUESTS:
+        assert server.run(command, tmp_path / "output", kill) == -signal.SIGKILL
+        kills += 1
+    assert kills >= 4
+    assert server.run(command, tmp_path / "output") in (0, 1)
+    assert_same_end(state, undisturbed.state)
+
+
+def test_ctrl_c_ends_with_130_and_one_line_and_the_same_command_goes_on(
+    server: Server, arguments: list[str], undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    command = [*arguments, "--state", str(state)]
+
+    def interrupt(pid: int) -> None:
+        wait_for(lambda: lines_of_ledger(state) >= 3)
+        send(pid, signal.SIGINT)
+
+    assert server.run(command, tmp_path / "output", interrupt) == 130
+    said = [line for line in (tmp_path / "output").read_text().splitlines() if line.strip()]
+    errors = [line for line in said if not line.startswith("request-")]
+    assert len(errors) == 1, errors
+    assert errors[0].startswith("tfrnet: error: interrupted")
+    assert [check for check in verify(state) if not check.passed] == []
+    with StateStore.open(state, write=True) as store:
+        assert store.repairs == []
+        assert 2 <= store.history.requests_seen < REQUESTS
+    assert server.run(command, tmp_path / "resumed") in (0, 1)
+    assert "requests were done before" in (tmp_path / "resumed").read_text()
+    assert_same_end(state, undisturbed.state)
+
+
+@pytest.mark.parametrize("moment", [0, 1, 7])
+def test_ctrl_c_at_a_random_moment_leaves_a_sound_state(
+    server: Server, arguments: list[str], undisturbed: Undisturbed, tmp_path: Path, moment: int
+) -> None:
+    state = tmp_path / "state"
+    command = [*arguments, "--state", str(state)]
+    interrupt = at_random_moment(state, undisturbed, moment, signal.SIGINT)
+    assert server.run(command, tmp_path / "output", interrupt) == 130
+    assert "Traceback" not in (tmp_path / "output").read_text()
+    if StateStore.exists(state):
+        assert [check for check in verify(state) if not check.passed] == []
+    assert server.run(command, tmp_path / "resumed") in (0, 1)
+    assert_same_end(state, undisturbed.state)
+
+
+def test_a_second_process_on_the_same_state_is_told_and_the_first_is_not_disturbed(
+    server: Server, arguments: list[str], undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    command = [*arguments, "--state", str(state)]
+    second: list[subprocess.CompletedProcess] = []
+
+    def start_another(pid: int) -> None:
+        wait_for(lambda: lines_of_ledger(state) >= 2)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            tfrnet = Path(sys.executable).with_name("tfrnet")
+            second.append(
+                subprocess.run(
+                    [tfrnet, "rollback", "--to", "0", "--state", state],
+                    capture_output=True,
+                    text=True,
+                )
+            )
+            assert f"in use by process {pid}" in second[0].stderr
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+    assert server.run(command, tmp_path / "output", start_another) == 1
+    assert second[0].returncode == 2
+    assert len(second[0].stderr.splitlines()) == 1
+    assert_same_end(state, undisturbed.state)
+
+
+def test_the_installed_command_killed_in_mid_stream_resumes(
+    arguments: list[str], undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    """The same without the server: the console script as a user starts it."""
+    state = tmp_path / "state"
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    command = [Path(sys.executable).with_name("tfrnet"), *arguments, "--state", state]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as process:
+        wait_for(lambda: lines_of_ledger(state) >= 4, seconds=60)
+        process.kill()
+    assert process.returncode == -signal.SIGKILL
+    resumed = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert resumed.returncode in (0, 1), resumed.stderr
+    assert_same_end(state, undisturbed.state)

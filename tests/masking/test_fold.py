@@ -1,0 +1,227 @@
+"""Folding a mask into weights, and the folder that an export leaves."""
+
+import json
+from copy import deepcopy
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.pytorch_utils import Conv1D
+
+from tests import tiny
+from tfrnet.config import TFRConfig
+from tfrnet.errors import CheckFailedError, InputError
+from tfrnet.masking.channels import find_channels
+from tfrnet.masking.fold import folded_tensors
+from tfrnet.masking.mask import ChannelMask
+from tfrnet.models import export
+
+pytestmark = pytest.mark.filterwarnings("ignore::tfrnet.errors.TfrnetWarning")
+IDS = torch.arange(1, 25).reshape(2, 12)
+DTYPES = [torch.float32, torch.bfloat16, torch.float16]
+
+
+def channels(model, target="all-linear"):
+    return find_channels(model, TFRConfig(target_modules=target))
+
+
+def random_mask(total):
+    choices = torch.tensor([1.0, 0.7, 0.05, 0.0])
+    return choices[torch.randint(4, (total,), generator=torch.Generator().manual_seed(0))]
+
+
+@torch.no_grad()
+def logits(model):
+    return model(IDS).logits.double()
+
+
+def weights_by_hand(model, mask):
+    """Return every linear module's mask-scaled parameters, the head's apart, in float64."""
+    expected = {}
+    start = 0
+    for name, module in model.named_modules():
+        if not isinstance(module, (torch.nn.Linear, Conv1D)) or name == "lm_head":
+            continue
+        weight = module.weight.detach().double()
+        weight = weight.T if isinstance(module, Conv1D) else weight
+        part = mask[start : start + len(weight)].double()
+        start += len(weight)
+        scaled = torch.diag(part) @ weight
+        expected[f"{name}.weight"] = scaled.T if isinstance(module, Conv1D) else scaled
+        if getattr(module, "bias", None) is not None:
+            expected[f"{name}.bias"] = module.bias.detach().double() * part
+    return expected
+
+
+@pytest.mark.parametrize("architecture", tiny.ARCHITECTURES)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_folded_tensors_are_those_computed_by_hand(architecture, dtype):
+    model = tiny.make_model(architecture, dtype)
+    index = channels(model)
+    mask = random_mask(index.total)
+    folded = folded_tensors(model, index, mask)
+    expected = weights_by_hand(model, mask)
+    assert folded.keys() <= expected.keys()
+    found = dict(model.named_parameters()) | folded
+    for name, values in expected.items():
+        assert found[name].dtype == dtype
+        bound = torch.finfo(dtype).eps * values.abs() + torch.finfo(dtype).tiny
+        assert ((found[name].double() - values).abs() <= bound).all(), name
+
+
+@pytest.mark.parametrize("architecture", tiny.ARCHITECTURES)
+def test_a_model_with_folded_weights_gives_the_masked_models_logits(architecture):
+    model = tiny.make_model(architecture)
+    index = channels(model)
+    values = random_mask(index.total)
+    copy = deepcopy(model)
+    copy.load_state_dict(folded_tensors(model, index, values), strict=False)
+    with ChannelMask(model, index) as mask:
+        mask.set(values)
+        masked = logits(model)
+    assert (logits(copy) - masked).norm() < 1e-5 * masked.norm()
+    assert (logits(model) - masked).norm() > 0.1 * masked.norm()
+
+
+@pytest.mark.parametrize(("architecture", "target"), [("qwen2", "k_proj"), ("gpt2", "c_attn")])
+def test_biases_are_folded_too(architecture, target):
+    model = tiny.make_model(architecture)
+    index = channels(model, [target])
+    folded = folded_tensors(model, index, torch.zeros(index.total))
+    assert sum(name.endswith(".bias") for name in folded) == 3
+    assert all(tensor.count_nonzero() == 0 for tensor in folded.values())
+
+
+def test_the_originals_are_neither_changed_nor_shared():
+    model = tiny.make_model("gpt2")
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    index = channels(model)
+    for tensor in folded_tensors(model, index, random_mask(index.total)).values():
+        tensor.fill_(7)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("masked", ["q_proj", "o_proj"])
+def test_a_weight_shared_by_two_projections_is_refused(masked):
+    model = tiny.make_model("llama")
+    attention = model.model.layers[1].self_attn
+    attention.o_proj.weight = attention.q_proj.weight
+    index = channels(model, [f"layers.1.self_attn.{masked}"])
+    with pytest.raises(InputError, match=r"q_proj\.weight.*o_proj|o_proj\.weight.*q_proj"):
+        folded_tensors(model, index, torch.full((index.total,), 0.5))
+
+
+def test_a_weight_shared_with_the_embedding_is_refused():
+    model = tiny.make_model("llama")
+    model.model.layers[0].self_attn.q_proj.weight = model.model.embed_tokens.weight
+    index = channels(model, ["q_proj"])
+    with pytest.raises(InputError, match="embed_tokens"):
+        folded_tensors(model, index, torch.full((index.total,), 0.5))
+
+
+def test_a_shared_weight_whose_mask_is_all_ones_needs_no_fold():
+    model = tiny.make_model("llama")
+    attention = model.model.layers[1].self_attn
+    attention.o_proj.weight = attention.q_proj.weight
+    index = channels(model, ["q_proj", "o_proj"])
+    assert folded_tensors(model, index, torch.ones(index.total)) == {}
+
+
+@pytest.fixture
+def masked_llama():
+    model = tiny.make_model("llama")
+    with ChannelMask(model, channels(model)) as mask:
+        mask.set(random_mask(mask.index.total))
+        yield mask
+
+
+def test_an_export_is_an_ordinary_model_folder(masked_llama, tokenizer, tmp_path):
+    folder = tmp_path / "new" / "exported"
+    difference = export.export_dense(masked_llama, tokenizer, folder, {"tfrnet": "0.1"})
+    assert difference < 1e-5
+    loaded = AutoModelForCausalLM.from_pretrained(folder).eval()
+    masked = logits(masked_llama.model)
+    assert (logits(loaded) - masked).norm() < 1e-5 * masked.norm()
+    assert (
+        AutoTokenizer.from_pretrained(folder)("old box").input_ids == tokenizer("old box").input_ids
+    )
+    assert json.loads((folder / "tfrnet.json").read_text()) == {"tfrnet": "0.1"}
+    assert [path.name for path in folder.parent.iterdir()] == ["exported"]
+
+
+@pytest.mark.parametrize("architecture", tiny.ARCHITECTURES)
+def test_every_architecture_can_be_exported(architecture, tokenizer, tmp_path):
+    model = tiny.make_model(architecture)
+    with ChannelMask(model, channels(model)) as mask:
+        mask.set(random_mask(mask.index.total))
+        export.export_dense(mask, tokenizer, tmp_path / "out", {})
+        masked = logits(model)
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
+    assert (logits(loaded) - masked).norm() < 1e-5 * masked.norm()
+
+
+@pytest.mark.parametrize("dtype", DTYPES[1:], ids=str)
+def test_an_export_keeps_the_dtype(dtype, tokenizer, tmp_path):
+    model = tiny.make_model("llama", dtype)
+    with ChannelMask(model, channels(model)) as mask:
+        mask.set(random_mask(mask.index.total))
+        export.export_dense(mask, tokenizer, tmp_path / "out", {})
+    assert AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype="auto").dtype == dtype
+
+
+def test_an_export_does_not_change_the_live_model(masked_llama, tokenizer, tmp_path):
+    before = logits(masked_llama.model)
+    weights = {name: value.clone() for name, value in masked_llama.model.state_dict().items()}
+    export.export_dense(masked_llama, tokenizer, tmp_path / "out", {})
+    assert torch.equal(logits(masked_llama.model), before)
+    found = masked_llama.model.state_dict()
+    assert all(torch.equal(found[name], value) for name, value in weights.items())
+
+
+def test_an_empty_folder_is_used(masked_llama, tokenizer, tmp_path):
+    (tmp_path / "out").mkdir()
+    export.export_dense(masked_llama, tokenizer, tmp_path / "out", {})
+    assert (tmp_path / "out" / "config.json").is_file()
+
+
+def test_a_folder_with_files_is_refused_and_left_alone(masked_llama, tokenizer, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(InputError, match="not empty"):
+        export.export_dense(masked_llama, tokenizer, tmp_path, {})
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_a_file_in_the_way_is_refused_and_left_alone(masked_llama, tokenizer, tmp_path):
+    path = tmp_path / "out"
+    path.write_text("mine")
+    with pytest.raises(InputError, match="exists"):
+        export.export_dense(masked_llama, tokenizer, path, {})
+    assert path.read_text() == "mine"
+
+
+def test_a_failed_check_leaves_nothing_behind(masked_llama, tokenizer, tmp_path, monkeypatch):
+    monkeypatch.setattr(export, "TOLERANCE", {torch.float32: -1.0})
+    with pytest.raises(CheckFailedError, match="differ"):
+        export.export_dense(masked_llama, tokenizer, tmp_path / "out", {})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_fold_that_went_wrong_is_noticed(masked_llama, tokenizer, tmp_path, monkeypatch):
+    monkeypatch.setattr(export, "folded_tensors", lambda model, index, mask: {})
+    with pytest.raises(CheckFailedError, match="differ"):
+        export.export_dense(masked_llama, tokenizer, tmp_path / "out", {})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_logits_that_are_not_finite_fail_the_check(masked_llama, tokenizer, tmp_path):
+    with torch.no_grad():
+        masked_llama.model.model.norm.weight[3] = torch.nan
+    with pytest.raises(CheckFailedError):
+        export.export_dense(masked_llama, tokenizer, tmp_path / "out", {})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_place_that_cannot_be_written_is_a_clear_error(masked_llama, tokenizer, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(InputError, match="cannot be written"):
+        export.export_dense(masked_llama, tokenizer, tmp_path / "file" / "out", {})

@@ -1,0 +1,90 @@
+"""One writer at a time, also between real processes, and no lock that outlives its holder."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.state.test_store import commit, contents, create, make_state
+from tfrnet.errors import StateError
+from tfrnet.state.store import StateStore
+
+# The lock alone needs no torch, so that the second process starts at once.
+_HOLDER = """
+import sys, time
+from pathlib import Path
+from tfrnet.state.lock import FolderLock
+lock = FolderLock(Path(sys.argv[1]))
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return make_state(tmp_path / "state", commits=1)
+
+
+@pytest.fixture
+def holder(folder: Path) -> Iterator[subprocess.Popen]:
+    """Another process that has the state open for writing."""
+    command = [sys.executable, "-c", _HOLDER, str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.kill()
+
+
+def test_a_second_process_is_told_who_uses_the_state(
+    folder: Path, holder: subprocess.Popen
+) -> None:
+    before = contents(folder)
+    with pytest.raises(StateError, match=f"{folder} is in use by process {holder.pid}"):
+        StateStore.open(folder, write=True)
+    with pytest.raises(StateError, match="in use"):
+        create(folder)
+    assert contents(folder) == before
+
+
+def test_reading_needs_no_lock(folder: Path, holder: subprocess.Popen) -> None:
+    assert StateStore.open(folder).generation == 1
+
+
+def test_the_lock_is_free_after_its_holder_was_killed(
+    folder: Path, holder: subprocess.Popen
+) -> None:
+    os.kill(holder.pid, signal.SIGKILL)
+    holder.wait()
+    with StateStore.open(folder, write=True) as store:
+        commit(store, 2)
+        assert store.generation == 2
+
+
+def test_the_lock_is_free_after_closing_and_after_a_refused_opening(folder: Path) -> None:
+    with (
+        StateStore.open(folder, write=True),
+        pytest.raises(StateError, match=f"process {os.getpid()}"),
+    ):
+        StateStore.open(folder, write=True)
+    pointer = (folder / "current.json").read_bytes()
+    (folder / "current.json").write_bytes(b"damaged")
+    with pytest.raises(StateError, match="damaged"):
+        StateStore.open(folder, write=True)
+    (folder / "current.json").write_bytes(pointer)
+    StateStore.open(folder, write=True).close()
+
+
+def test_a_closed_store_commits_no_more(folder: Path) -> None:
+    store = StateStore.open(folder, write=True)
+    store.close()
+    with pytest.raises(StateError, match="opened for writing"):
+        commit(store, 2)
+    with pytest.raises(StateError, match="opened for writing"):
+        store.rollback(0)

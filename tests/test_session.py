@@ -1,0 +1,392 @@
+"""A session: requests one after another, each on disk before the next, resumable to the bit."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tests import tiny
+from tfrnet.config import TFRConfig
+from tfrnet.data.examples import Example
+from tfrnet.data.requests import Request
+from tfrnet.errors import InputError
+from tfrnet.session import Session
+from tfrnet.state.verify import verify
+
+RETAIN = tiny.examples(12)
+STREAM = tiny.requests(4)
+SMALL = TFRConfig(guard_examples=6, retain_examples=6, steps=1)
+MIXED = TFRConfig.paper(guard_examples=6, retain_examples=6, guard_relative=1e-4, max_sparsity=0.2)
+
+OpenSession = Callable[..., Session]
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tiny.make_model("llama")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def open_session(model, tokenizer, folder: Path) -> OpenSession:
+    def open_with(state: Path = folder, **options) -> Session:
+        options = {"retain": RETAIN, "config": SMALL, "model": model} | options
+        return Session(options.pop("model"), tokenizer, state, **options)
+
+    return open_with
+
+
+def generations(folder: Path) -> dict[str, dict[str, bytes]]:
+    """The tensors of every generation, as bytes."""
+    return {
+        path.name: {name: value.numpy().tobytes() for name, value in load_file(path).items()}
+        for path in sorted((folder / "generations").iterdir())
+    }
+
+
+def entries(folder: Path) -> list[dict]:
+    return [json.loads(line) for line in (folder / "ledger.jsonl").read_text().splitlines()]
+
+
+def reject_everything(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the guard loss rise with any mask but the present one."""
+    real, present = session.net._mean_loss, session.net.state.mask.clone()
+
+    def worse(mask: torch.Tensor, examples: list) -> float:
+        return real(mask, examples) + (0.0 if torch.equal(mask, present) else 100.0)
+
+    monkeypatch.setattr(session.net, "_mean_loss", worse)
+
+
+# The same request again
+
+
+def test_a_request_that_is_applied_is_refused_and_nothing_changes(
+    open_session: OpenSession, folder: Path
+) -> None:
+    with open_session() as session:
+        session.forget(STREAM[0])
+        before = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+        with pytest.raises(InputError, match="'request-0' is applied already; nothing was changed"):
+            session.forget(STREAM[0])
+        assert {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()} == before
+        assert session.net.requests_seen == 1
+
+
+def test_an_applied_id_with_other_words_is_refused(open_session: OpenSession, folder: Path) -> None:
+    other = Request(STREAM[0].id, STREAM[1].examples)
+    with open_session() as session:
+        session.forget(STREAM[0])
+        lines = entries(folder)
+        with pytest.raises(InputError, match="'request-0' was applied already with other examples"):
+            session.forget(other)
+        with pytest.raises(InputError, match="other examples"):
+            list(session.run([other]))
+        assert entries(folder) == lines
+
+
+def test_a_rejected_id_with_other_words_is_not_taken_for_done(
+    open_session: OpenSession, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is another request: try it or refuse it, but do not say that it was done before."""
+    other = Request(STREAM[0].id, STREAM[1].examples)
+    with open_session() as session:
+        reject_everything(session, monkeypatch)
+        assert not session.forget(STREAM[0]).accepted
+    with open_session() as session:
+        skipped: list[Request] = []
+        try:
+            tried = [outcome.id for outcome in session.run([other], skipped=skipped.append)]
+        except InputError as error:
+            assert STREAM[0].id in str(error)
+        else:
+            assert tried == [other.id]
+        assert skipped == []
+
+
+# Rejection
+
+
+def test_a_rejected_request_leaves_every_tensor_and_is_in_the_ledger(
+    open_session: OpenSession, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_session() as session:
+        session.forget(STREAM[0])
+        before, in_memory = generations(folder), session.net.state.digest()
+        reject_everything(session, monkeypatch)
+        outcome = session.forget(STREAM[1])
+        assert outcome.outcome == "rejected"
+        assert "over the limit" in outcome.reason
+        assert session.net.state.digest() == in_memory
+        assert torch.equal(session.net.mask.values, session.net.state.mask)
+    assert generations(folder) == before
+    last = entries(folder)[-1]
+    assert (last["id"], last["outcome"], last["generation"]) == ("request-1", "rejected", 1)
+    assert last["state_before"] == last["state_after"] == entries(folder)[1]["state_after"]
+    assert all(check.passed for check in verify(folder))
+
+
+def test_resuming_skips_accepted_and_rejected_requests(
+    open_session: OpenSession, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_session() as session:
+        session.forget(STREAM[0])
+        reject_everything(session, monkeypatch)
+        session.forget(STREAM[1])
+    with open_session() as session:
+        skipped: list[Request] = []
+        outcomes = list(session.run(STREAM, skipped=skipped.append))
+        assert skipped == STREAM[:2]
+        assert [outcome.id for outcome in outcomes] == ["request-2", "request-3"]
+    with open_session() as session:
+        assert list(session.run(STREAM)) == []
+
+
+def test_retry_rejected_tries_again_and_an_acceptance_then_counts(
+    open_session: OpenSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_session() as session:
+        reject_everything(session, monkeypatch)
+        assert not session.forget(STREAM[0]).accepted
+    with open_session() as session:
+        assert session.was_rejected(STREAM[0])
+        assert [o.accepted for o in session.run(STREAM[:1], retry_rejected=True)] == [True]
+        assert not session.was_rejected(STREAM[0])
+        assert session.is_applied(STREAM[0])
+        assert list(session.run(STREAM[:1], retry_rejected=True)) == []
+
+
+# The guard
+
+
+def test_guard_examples_stay_the_same_when_the_retain_data_grow(open_session: OpenSession) -> None:
+    with open_session() as session:
+        chosen = session.net.guard
+        loss = session.forget(STREAM[0]).guard_loss_after
+    assert len(chosen) == 6 < len(RETAIN)
+    grown = [*tiny.examples(9, offset=500), *reversed(RETAIN)]
+    with open_session(retain=grown) as session:
+        assert session.net.guard == chosen
+        assert session.forget(STREAM[1]).guard_loss_before == pytest.approx(loss, rel=1e-6)
+
+
+def test_guard_examples_of_their_own_file_stay_the_same(open_session: OpenSession) -> None:
+    guard = tiny.examples(10, offset=200)
+    with open_session(guard=guard) as session:
+        chosen = session.net.guard
+        assert set(chosen) <= set(guard)
+    with open_session(guard=[*tiny.examples(5, offset=300), *guard]) as session:
+        assert session.net.guard == chosen
+    with pytest.raises(InputError, match="6 of the 6 guard examples"):
+        open_session()
+
+
+def test_missing_guard_examples_are_an_error_that_counts_them(
+    open_session: OpenSession, folder: Path
+) -> None:
+    with open_session() as session:
+        lost = session.net.guard[0]
+        session.forget(STREAM[0])
+    before = entries(folder)
+    with pytest.raises(InputError, match=r"1 of the 6 guard examples .* fixed for the life"):
+        open_session(retain=[example for example in RETAIN if example != lost])
+    assert entries(folder) == before
+    open_session().close()  # nothing is locked
+
+
+def test_overlap_with_the_retain_or_guard_data_is_refused_before_anything_is_applied(
+    open_session: OpenSession, folder: Path
+) -> None:
+    overlapping = Request("late", (RETAIN[4],))
+    with open_session() as session, pytest.raises(InputError, match=r"overlaps .* line 5 "):
+        list(session.run([*STREAM, overlapping]))
+    assert len(entries(folder)) == 1
+
+
+# Words
+
+
+def test_the_words_of_a_request_are_nowhere_in_the_state(
+    open_session: OpenSession, folder: Path
+) -> None:
+    words = ["Zanzibarian", "quokka", "Ünterwasser", "xylophonist"]
+    examples = (
+        Example("The Zanzibarian owner of the quokka is", "Ünterwasser 77"),
+        Example("", "A xylophonist lives here.", is_text=True),
+    )
+    with open_session() as session:
+        session.forget(Request("only-the-id", examples))
+        with pytest.raises(InputError):
+            session.forget(Request("only-the-id", examples))
+    everything = b"".join(
+        str(path).encode() + path.read_bytes() for path in folder.rglob("*") if path.is_file()
+    )
+    assert b"only-the-id" in everything  # what is looked for can be found
+    for word in words:
+        for form in (word.encode(), json.dumps(word)[1:-1].encode(), word.encode("utf-16-le")):
+            assert form not in everything
+    # A plain hash would let anyone test a guess.
+    for example in examples:
+        for text in (example.joined, example.prompt, example.answer, json.dumps(example.to_dict())):
+            assert hashlib.sha256(text.encode()).hexdigest().encode() not in everything
+
+
+def test_the_same_words_have_another_digest_in_another_state(
+    open_session: OpenSession, tmp_path: Path
+) -> None:
+    digests = set()
+    for name in ("one", "other"):
+        with open_session(tmp_path / name) as session:
+            session.forget(STREAM[0])
+        digests.add(entries(tmp_path / name)[1]["request_digest"])
+    assert len(digests) == 2
+
+
+# Losses that are not finite
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ("request", "the loss on request 'odd' is"),
+        ("guard", "the guard loss is"),
+        ("retain", "the loss on the retain data is"),
+    ],
+)
+def test_a_loss_that_is_not_finite_is_a_clear_error_and_changes_nothing(
+    open_session: OpenSession, folder: Path, tokenizer, value: float, where: str, message: str
+) -> None:
+    model = tiny.make_model("llama")
+    # Only texts with a tilde meet the broken weights.
+    (tilde,) = tokenizer("~")["input_ids"]
+    with torch.no_grad():
+        model.model.embed_tokens.weight[tilde] = value
+    broken = Example("A ~ is", "red")
+    data = {"request": tiny.examples(1, 900), "retain": list(RETAIN), "guard": tiny.examples(6, 50)}
+    data[where] = [broken, *data[where][1:]]
+    with open_session(
+        model=model,
+        retain=data["retain"],
+        guard=data["guard"],
+        config=TFRConfig(guard_examples=6, retain_examples=12, steps=1),
+    ) as session:
+        with pytest.raises(InputError, match=f"{message} .*nothing was changed"):
+            session.forget(Request("odd", tuple(data["request"])))
+        assert len(entries(folder)) == 1
+        assert torch.equal(session.net.mask.values, torch.ones_like(session.net.mask.values))
+        assert session.net.requests_seen == 0
+    assert list(generations(folder)) == ["00000000.safetensors"]
+
+
+def test_an_error_in_mid_request_leaves_the_mask_as_it_was(
+    open_session: OpenSession, folder: Path
+) -> None:
+    """Ctrl-C at each stage of a request: model, memory and disk stay before the request."""
+    with open_session() as session:
+        session.forget(STREAM[0])
+        mask, lines = session.net.state.mask.clone(), entries(folder)
+        stages: list[str] = []
+        session.net.propose(STREAM[1], stages.append)
+        assert len(stages) >= 4
+        for stop in range(len(stages)):
+            seen: list[str] = []
+
+            def interrupt(stage: str, seen: list[str] = seen, stop: int = stop) -> None:
+                seen.append(stage)
+                if len(seen) == stop + 1:
+                    raise KeyboardInterrupt
+
+            with pytest.raises(KeyboardInterrupt):
+                session.forget(STREAM[1], interrupt)
+            assert torch.equal(session.net.mask.values, mask)
+            assert entries(folder) == lines
+        assert session.forget(STREAM[1]).accepted
+
+
+# Resuming
+
+
+def _run(open_session: OpenSession, state: Path, config: TFRConfig, at_a_time: int) -> list[dict]:
+    """Run the stream in sessions of so many requests and return what the ledger says of them."""
+    stream = tiny.requests(6, size=2)
+    for start in range(0, len(stream), at_a_time):
+        # The first of them sees the whole stream's beginning again, as a resumed run does.
+        with open_session(state, config=config if start == 0 else None) as session:
+            list(session.run(stream[: start + at_a_time]))
+    varying = {"time", "seconds", "hash", "previous", "request_digest", "manifest"}
+    return [{k: v for k, v in e.items() if k not in varying} for e in entries(state)]
+
+
+@pytest.mark.parametrize(
+    ("config", "outcomes"),
+    [
+        (TFRConfig(guard_examples=6, retain_examples=5), {"accepted"}),
+        (TFRConfig.paper(guard_examples=6, retain_examples=5), {"accepted"}),
+        (MIXED, {"accepted", "rejected"}),
+    ],
+    ids=["default", "paper", "with rejections"],
+)
+def test_a_resumed_stream_is_bit_identical_to_an_uninterrupted_one(
+    open_session: OpenSession, tmp_path: Path, config: TFRConfig, outcomes: set[str]
+) -> None:
+    whole = _run(open_session, tmp_path / "whole", config, at_a_time=6)
+    assert {entry["outcome"] for entry in whole[1:]} == outcomes
+    for at_a_time in (1, 4):
+        state = tmp_path / f"by-{at_a_time}"
+        assert _run(open_session, state, config, at_a_time) == whole
+        assert generations(state) == generations(tmp_path / "whole")
+        assert all(check.passed for check in verify(state))
+
+
+def test_the_state_records_what_the_method_asks_for(
+    open_session: OpenSession, folder: Path
+) -> None:
+    with open_session() as session:
+        outcome = session.forget(STREAM[0])
+    entry = entries(folder)[1]
+    for name, value in outcome.to_dict().items():
+        assert entry[name] == value
+    assert entry["seed"] == 0
+    assert entry["number"] == 1
+    assert entry["examples"] == 3
+    assert {"tfrnet", "torch", "transformers", "python"} <= set(entry["versions"])
+    assert len(entry["top_channels"]) == 128
+
+
+def test_rollback_puts_mask_and_memory_back_and_the_request_can_come_again(
+    open_session: OpenSession, folder: Path
+) -> None:
+    with open_session() as session:
+        session.forget(STREAM[0])
+        first = session.net.state.digest()
+        session.forget(STREAM[1])
+        session.rollback(1)
+        assert session.net.state.digest() == first
+        assert torch.equal(session.net.mask.values, session.net.state.mask)
+        assert session.is_applied(STREAM[0])
+        assert not session.is_applied(STREAM[1])
+        assert session.forget(STREAM[1]).accepted
+        assert session.store.generation == 4
+    files = generations(folder)
+    assert files["00000003.safetensors"] == files["00000001.safetensors"]
+
+
+def test_closing_leaves_the_model_as_it_was(open_session: OpenSession, model) -> None:
+    ids = torch.arange(1, 20)[None]
+    with torch.no_grad():
+        before = model(ids).logits
+        with open_session() as session:
+            session.forget(STREAM[0])
+            assert not torch.equal(model(ids).logits, before)
+        assert torch.equal(model(ids).logits, before)
