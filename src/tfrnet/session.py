@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 import tfrnet
 from tfrnet.config import TFRConfig
 from tfrnet.data.examples import Example
-from tfrnet.data.requests import Request, refuse_overlap
+from tfrnet.data.requests import Request
 from tfrnet.errors import InputError
 from tfrnet.models.fingerprint import fingerprint
+from tfrnet.state.applied import is_applied, refuse_applied
 from tfrnet.state.digests import example_digest, request_digest
 from tfrnet.state.manifest import Manifest
 from tfrnet.state.store import DEFAULT_KEEP, StateStore
@@ -108,24 +109,16 @@ class Session:
 
     def is_applied(self, request: Request) -> bool:
         """Tell whether a request is applied already; the same id with other words is an error."""
-        known = self.store.history.applied.get(request.id)
-        if known is None:
-            return False
-        if known != request_digest(request, self.store.key()):
-            raise InputError(
-                f"request id {request.id!r} was applied already with other examples; "
-                "give the new request an id of its own"
-            )
-        return True
+        return is_applied(self.store, request)
 
     def was_rejected(self, request: Request) -> bool:
-        """Tell whether a request was rejected in the present state of things."""
-        return request.id in self.store.history.rejected
+        """Tell whether this very request was rejected in the present state of things."""
+        known = self.store.history.rejected.get(request.id)
+        return known is not None and known == request_digest(request, self.store.key())
 
     def forget(self, request: Request, report: Report | None = None) -> Outcome:
         """Apply one request and commit it, or leave everything as it was."""
-        if self.is_applied(request):
-            raise InputError(f"request {request.id!r} is applied already; nothing was changed")
+        refuse_applied(self.store, request)
         store, net = self.store, self.net
         proposal = net.propose(request, report)
         record = proposal.outcome.to_dict() | {
@@ -152,8 +145,7 @@ class Session:
         skipped: Callable[[Request], None] | None = None,
     ) -> Iterator[Outcome]:
         """Apply a stream, yielding each outcome; what an earlier run did is not done again."""
-        refuse_overlap(requests, self.net.retain, "retain data")
-        refuse_overlap(requests, self.net.guard, "guard data")
+        self.net.check(requests)
         for request in requests:
             done = self.is_applied(request)
             if done or (self.was_rejected(request) and not retry_rejected):

@@ -168,9 +168,11 @@ def test_an_unknown_device_is_refused_before_anything_is_read(device):
     assert repr(device) in refusal("no/such", device=device)
 
 
-def test_a_missing_gpu_is_said(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert "no CUDA device" in refusal("no/such", device="cuda")
+@pytest.mark.parametrize("device", ["cuda", "meta"])
+def test_a_device_that_cannot_hold_a_model_is_refused(device):
+    if device == "cuda" and torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    assert f"no device '{device}'" in refusal("no/such", device=device)
 
 
 @pytest.mark.parametrize("name", ["no-such-owner/no-such-model", "no-such-model"])

@@ -43,7 +43,7 @@ def test_six_requests_agree_with_the_reference(name):
             request.examples, RETAIN, GUARD
         )
         assert outcome.accepted == accepted
-        assert outcome.suppressed_now == len(chosen)
+        assert outcome.selected == len(chosen)
         assert (outcome.recovery_pool, outcome.recovered) == (len(pool), len(recovered))
         assert outcome.guard_loss_before == pytest.approx(before, rel=1e-5)
         assert outcome.guard_loss_after == pytest.approx(after, rel=1e-5)
@@ -94,7 +94,7 @@ def test_sparsity_cap_stops_suppression():
     outcomes = [net.forget(request) for request in tiny.requests(6)]
     cap = int(0.06 * net.mask.index.total)
     assert outcomes[-1].dormant == cap
-    assert outcomes[-1].suppressed_now == 0
+    assert outcomes[-1].selected == 0
     assert outcomes[-1].capacity == pytest.approx(1 - cap / net.mask.index.total)
 
 
@@ -114,7 +114,7 @@ def test_backtracking_accepts_what_the_full_step_could_not():
     assert not plain.accepted
     assert retried.accepted
     assert retried.attempts > 1
-    assert 0 < retried.suppressed_now < 12
+    assert 0 < retried.selected < 12
 
 
 def test_signed_scores_choose_channels_that_raise_the_forget_loss():
@@ -136,7 +136,7 @@ def test_forgetting_stops_when_every_example_is_forgotten():
     outcome = net.forget(unknown)
     assert outcome.forget_loss_before > 0.5
     assert outcome.accepted
-    assert outcome.suppressed_now == 0
+    assert outcome.selected == 0
     assert outcome.attempts == 0
 
 

@@ -350,7 +350,7 @@ def test_float16_scores_of_large_gradients_do_not_overflow(architecture, factor)
     with torch.no_grad():
         half.model.norm.weight *= factor
     wide = deepcopy(half).to(torch.float32)
-    examples = make_examples(4)
+    examples = make_examples(8)
     values = mixed_mask(channels(wide).total, torch.float32)
     expected = score(wide, examples, values).magnitude
     found = score(half, examples, values).magnitude

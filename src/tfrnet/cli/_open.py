@@ -37,19 +37,25 @@ class SessionOptions:
     gradient_checkpointing: bool
 
 
-def open_session(options: SessionOptions, requests: Sequence[Request], output: Output) -> Session:
-    """Check everything that can be checked without the model, then load it and open the state."""
+def open_session(
+    options: SessionOptions, requests: Sequence[Request], output: Output, may_be_done: bool
+) -> Session:
+    """Check everything that can be checked without the model, then load it and open the state.
+
+    `may_be_done` tells whether requests that are applied already are fine (they are in a stream).
+    """
     config = chosen_config(options.preset, options.overrides)
     retain = read_examples(options.retain)
     guard = read_examples(options.guard) if options.guard else None
     refuse_overlap(requests, retain, "retain data")
     if guard:
         refuse_overlap(requests, guard, "guard data")
+    _check_state(options.state, requests, output, may_be_done)
     name = model_name(options.model, options.state)
     loaded = load(name, options.dtype, options.device, output)
     from tfrnet.session import Session
 
-    session = Session(
+    return Session(
         loaded.model,
         loaded.tokenizer,
         options.state,
@@ -62,9 +68,22 @@ def open_session(options: SessionOptions, requests: Sequence[Request], output: O
         model_name=name,
         gradient_checkpointing=options.gradient_checkpointing,
     )
-    for repair in session.store.repairs:
-        output.note(f"repaired {options.state}: {repair}")
-    return session
+
+
+def _check_state(
+    folder: Path, requests: Sequence[Request], output: Output, may_be_done: bool
+) -> None:
+    """Find out before a large model is loaded that a state is in use, damaged or done already."""
+    from tfrnet.state.applied import is_applied, refuse_applied
+    from tfrnet.state.store import StateStore
+
+    if not StateStore.exists(folder):
+        return
+    with StateStore.open(folder, write=True) as store:
+        for repair in store.repairs:
+            output.note(f"repaired {folder}: {repair}")
+        for request in requests:
+            (is_applied if may_be_done else refuse_applied)(store, request)
 
 
 def chosen_config(preset: str | None, overrides: list[str]) -> TFRConfig | None:

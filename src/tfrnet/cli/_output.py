@@ -112,7 +112,7 @@ def outcome_line(outcome: Outcome) -> str:
     if not outcome.accepted:
         return f"{outcome.id}: rejected, nothing changed ({outcome.reason})"
     return (
-        f"{outcome.id}: accepted, {losses}, suppressed {outcome.suppressed_now}, "
+        f"{outcome.id}: accepted, {losses}, suppressed {outcome.selected}, "
         f"recovered {outcome.recovered}, capacity {100 * outcome.capacity:.2f} %, "
         f"{outcome.seconds['total']:.1f} s"
     )

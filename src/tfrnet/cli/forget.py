@@ -53,10 +53,15 @@ def command(
         gradient_checkpointing,
     )
     with (
-        open_session(options, [wanted], output) as session,
+        open_session(options, [wanted], output, may_be_done=False) as session,
         output.progress(1, "forgetting") as steps,
     ):
-        outcome = session.forget(wanted, steps.stage)
+        try:
+            outcome = session.forget(wanted, steps.stage)
+        except KeyboardInterrupt:
+            done = "is" if session.is_applied(wanted) else "was not"
+            output.note(f"interrupted: request {wanted.id!r} {done} applied")
+            raise
         generation = session.store.generation
     output.say(outcome_line(outcome))
     output.result("forget", {"state": str(state), "generation": generation} | outcome.to_dict())

@@ -32,5 +32,5 @@ def _line(entry: dict[str, Any]) -> str:
     return (
         f"{text}forget loss {entry['forget_loss_before']:.2f} -> {entry['forget_loss_after']:.2f}, "
         f"guard loss {entry['guard_loss_before']:.3f} -> {entry['guard_loss_after']:.3f}, "
-        f"suppressed {entry['suppressed_now']}, recovered {entry['recovered']}"
+        f"suppressed {entry['selected']}, recovered {entry['recovered']}"
     )

@@ -42,12 +42,18 @@ def _rank(name: str) -> tuple[int, str]:
     return (known.index(name) if name in known else len(known), name)
 
 
-def _options(
-    version: bool = typer.Option(False, "--version", help="Show the version and exit."),
-) -> None:
-    if version:
+def _show_version(wanted: bool) -> None:
+    if wanted:
         typer.echo(f"tfrnet {tfrnet.__version__}")
         raise typer.Exit
+
+
+def _options(
+    version: bool = typer.Option(
+        False, "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+    ),
+) -> None:
+    """Hold the options that come before a subcommand."""
 
 
 def main() -> None:
@@ -67,7 +73,10 @@ def main() -> None:
         _fail(f"{error.strerror}: {error.filename}" if error.filename else str(error), 2)
     except Exception as error:
         if hasattr(error, "format_message"):  # a wrong option or argument, said by typer
-            _fail(error.format_message(), 2)
+            message = error.format_message()
+            if not message:  # no argument at all: the help was shown instead
+                sys.exit(2)
+            _fail(f"{message} ('tfrnet --help' and 'tfrnet COMMAND --help' explain)", 2)
         if type(error).__name__ == "Abort":
             _fail("interrupted", INTERRUPTED)
         if os.environ.get("TFRNET_DEBUG"):

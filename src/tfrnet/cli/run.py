@@ -57,7 +57,7 @@ def command(
     outcomes = []
     skipped: list[str] = []
     with (
-        open_session(options, requests, output) as session,
+        open_session(options, requests, output, may_be_done=True) as session,
         output.progress(len(requests), "requests") as steps,
     ):
 

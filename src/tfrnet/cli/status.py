@@ -27,7 +27,7 @@ def command(state: opt.State = opt.DEFAULT_STATE, as_json: opt.AsJson = False) -
         "rejected": list(history.rejected),
         "channels": manifest.channel_count(),
         "projections": len(manifest.channels),
-        "suppressed": int((mask < 1).sum()),
+        "suppressed_now": int((mask < 1).sum()),
         "dormant": int(dormant(mask, threshold).sum()),
         "capacity": capacity(mask, threshold),
         "digest": history.digests[store.generation],
@@ -43,7 +43,7 @@ def command(state: opt.State = opt.DEFAULT_STATE, as_json: opt.AsJson = False) -
     )
     output.say(
         f"channels     {values['channels']} in {values['projections']} projections, "
-        f"{values['suppressed']} suppressed, {values['dormant']} dormant, "
+        f"{values['suppressed_now']} suppressed, {values['dormant']} dormant, "
         f"capacity {100 * capacity(mask, threshold):.2f} %"
     )
     output.result("status", values)

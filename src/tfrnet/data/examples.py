@@ -88,9 +88,13 @@ def encode_all(
 ) -> list[Encoded]:
     """Encode examples, naming the one at fault in an error."""
     return [
-        encode(example, tokenizer, max_length, f"{label}, example {number}")
+        encode(example, tokenizer, max_length, f"{label}, {_place(example, number)}")
         for number, example in enumerate(examples, start=1)
     ]
+
+
+def _place(example: Example, number: int) -> str:
+    return f"line {example.line}" if example.line else f"example {number}"
 
 
 def batches(

@@ -32,7 +32,7 @@ def draw_trajectory(store: StateStore, path: Path) -> None:
     losses.legend(["request, before", "request, after", "guard (kept facts)"])
     losses.set(title="Loss", xlabel="request", ylabel="nats per answer token", xticks=requests)
 
-    channels.plot(requests, [e["suppressed"] for e in entries], "o-", color=_ORANGE)
+    channels.plot(requests, [e["suppressed_now"] for e in entries], "o-", color=_ORANGE)
     channels.plot(requests, [e["dormant"] for e in entries], "s-", color=_RED)
     channels.legend(["mask below 1", "dormant"], loc="center right")
     total = store.manifest.channel_count()

@@ -139,6 +139,8 @@ def _matching(
             )
         if others:
             _warn_about(others, modules)
+        if linear & heads:
+            warnings.warn("the LM head is never masked", TfrnetWarning, stacklevel=4)
         chosen |= linear
     if not isinstance(target, str):
         unmatched = [p for p in target if not any(n == p or n.endswith(f".{p}") for n in chosen)]

@@ -17,9 +17,9 @@ def folded_tensors(
 
     (x W + b) * m = x (W * m) + b * m, along W's output dimension.
     """
-    owners: dict[torch.Tensor, str] = {}
+    owners: dict[torch.Tensor, list[str]] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
-        owners.setdefault(parameter, name)
+        owners.setdefault(parameter, []).append(name)
     folded = {}
     for projection, values in zip(index, index.split(mask), strict=True):
         module = model.get_submodule(projection.name)
@@ -27,9 +27,10 @@ def folded_tensors(
             continue
         for part, parameter in module.named_parameters(recurse=False):
             name = f"{projection.name}.{part}"
-            if owners[parameter] != name:
+            others = [owner for owner in owners[parameter] if owner != name]
+            if others:
                 raise InputError(
-                    f"{name} shares its values with {owners[parameter]}, so the mask of one "
+                    f"{name} shares its values with {others[0]}, so the mask of one "
                     "cannot be folded into it"
                 )
             folded[name] = _scale_outputs(module, parameter, values)

@@ -90,12 +90,15 @@ class ChannelMask:
         """
         leaves: list[torch.Tensor] = []
         self._unhook()
-        for module, values in zip(self._modules, self.index.split(self._values), strict=True):
+        parts = self.index.split(self._values)
+        for projection, module, values in zip(self.index, self._modules, parts, strict=True):
             device = _device_of(module)
             leaf = values.to(device).repeat(batch, 1).requires_grad_()
             faint = (values < _SAFE_DIVISOR).nonzero().flatten().to(device)
             leaves.append(leaf)
-            hook = _PerExample(leaf, faint, length, weights)
+            # A second number in a name, after the layer's, is that of an expert among others.
+            routed = sum(part.isdigit() for part in projection.name.split(".")) > 1
+            hook = _PerExample(leaf, faint, length, weights, routed)
             self._handles.append(module.register_forward_hook(hook))
         try:
             yield leaves
@@ -111,12 +114,13 @@ class _Scale:
     """Forward hook: multiply the output by a fixed mask."""
 
     def __init__(self, values: torch.Tensor) -> None:
+        self.exact = values
         self.values = values
 
     def __call__(self, module: nn.Module, inputs: Any, output: torch.Tensor) -> torch.Tensor:
         if self.values.device != output.device or self.values.dtype != output.dtype:
-            # Once per device and dtype, not once per token.
-            self.values = self.values.to(output.device, output.dtype)
+            # Once per device and dtype, not once per token; from the exact values each time.
+            self.values = self.exact.to(output.device, output.dtype)
         return output * self.values
 
 
@@ -129,7 +133,9 @@ class _PerExample:
         faint: torch.Tensor,
         length: int,
         weights: torch.Tensor | None,
+        routed: bool,
     ) -> None:
+        self.routed = routed
         self.leaf = leaf
         self.faint = faint
         self.length = length
@@ -138,7 +144,7 @@ class _PerExample:
     def __call__(self, module: nn.Module, inputs: Any, output: torch.Tensor) -> torch.Tensor:
         batch = self.leaf.shape[0]
         shape = output.shape
-        if output.dim() == 2 and shape[0] == batch * self.length:
+        if not self.routed and output.dim() == 2 and shape[0] == batch * self.length:
             output = output.view(batch, self.length, -1)
         elif output.dim() == 2 and batch == 1 and self.weights is None:
             output = output.unsqueeze(0)

@@ -6,6 +6,7 @@ import hashlib
 import importlib.util
 import os
 import shutil
+import struct
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ def converted_gguf(path: Path) -> Path:
         # Whole or not at all; if another process was faster, its copy is as good.
         if not target.is_dir():
             partial.rename(target)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, KeyError, IndexError, RuntimeError, struct.error) as error:
         if not target.is_dir():
             raise InputError(f"model file {path} cannot be converted: {error}") from error
     finally:

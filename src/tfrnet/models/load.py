@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+from safetensors import SafetensorError
 
 from tfrnet.errors import InputError
 from tfrnet.models.bundled import BUNDLED, bundled_gguf
@@ -43,7 +44,11 @@ def load_model(name: str, dtype: str = "auto", device: str = "auto") -> LoadedMo
         config = AutoConfig.from_pretrained(folder)
         _refuse_other_kinds(config, name)
         tokenizer = AutoTokenizer.from_pretrained(folder)
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch_dtype, **placement)
+        model, info = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=torch_dtype, output_loading_info=True, **placement
+        )
+        if info["missing_keys"]:
+            raise ValueError(f"its weights lack {sorted(info['missing_keys'])[0]}")
     return LoadedModel(model.eval(), tokenizer)
 
 
@@ -70,11 +75,13 @@ def _placement(device: str) -> dict[str, Any]:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if device not in ("balanced", "balanced_low_0", "sequential"):
         try:
-            kind = torch.device(device).type
-        except RuntimeError:
-            raise InputError(f"unknown device {device!r}; examples: cpu, cuda, cuda:1") from None
-        if kind == "cuda" and not torch.cuda.is_available():
-            raise InputError("device cuda was asked for, but torch sees no CUDA device")
+            usable = torch.empty(1, device=device).device.type != "meta"
+        except (RuntimeError, AssertionError, NotImplementedError):
+            usable = False
+        if not usable:
+            raise InputError(
+                f"torch cannot use device {device!r} here; examples: cpu, cuda, cuda:1"
+            )
     return {"device_map": device}
 
 
@@ -99,7 +106,7 @@ def _clear_errors(name: str) -> Iterator[None]:
     """Turn the many errors of a failed load into one line that says what to do."""
     try:
         yield
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         reason = " ".join(str(error).split())
         if not Path(name).exists() and name != BUNDLED and not name.endswith(".gguf"):
             offline = os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0")

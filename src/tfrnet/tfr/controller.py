@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from tfrnet.config import TFRConfig
-from tfrnet.data.examples import Encoded, Example, encode, encode_all
+from tfrnet.data.examples import Encoded, Example, encode_all
 from tfrnet.data.requests import Request, refuse_overlap
 from tfrnet.data.sampling import sample_indices
 from tfrnet.errors import InputError
@@ -70,16 +70,17 @@ class TFRNet:
         self.retain = list(retain)
         self.guard = choose_guard(guard or retain, self.config.guard_examples, seed)
         self.requests_seen = 0
-        self.mask = ChannelMask(model, find_channels(model, self.config))
-        self.state = ChannelState.initial(self.mask.index.total, self.config.step == "fisher")
         self._options = ScoreOptions(
             batch_size=batch_size,
             tokens=self.config.score_tokens,
             gradient_checkpointing=gradient_checkpointing,
         )
-        self._retain_encoded: dict[int, Encoded] = {}
+        self._retain_encoded = self._encode(self.retain, "retain data")
         self._guard_encoded = self._encode(self.guard, "guard data")
         self._guard_loss: float | None = None
+        # Last, so that an error above leaves no mask behind on the model.
+        self.mask = ChannelMask(model, find_channels(model, self.config))
+        self.state = ChannelState.initial(self.mask.index.total, self.config.step == "fisher")
 
     @property
     def model(self) -> PreTrainedModel:
@@ -109,11 +110,17 @@ class TFRNet:
         """Take the mask off the model, which is then what it was before."""
         self.mask.detach()
 
+    def check(self, requests: Sequence[Request]) -> None:
+        """Raise if a request cannot be applied for what it holds, without computing anything."""
+        refuse_overlap(requests, self.retain, "retain data")
+        refuse_overlap(requests, self.guard, "guard data")
+        for request in requests:
+            self._encode(request.examples, f"request {request.id!r}")
+
     def propose(self, request: Request, report: Report | None = None) -> Proposal:
         """Work out what a request would do, leaving state and mask as they are."""
         say = report or (lambda stage: None)
-        refuse_overlap([request], self.retain, "retain data")
-        refuse_overlap([request], self.guard, "guard data")
+        self.check([request])
         forget = self._encode(request.examples, f"request {request.id!r}")
         clock = _Clock()
         with frozen(self.model):
@@ -184,10 +191,10 @@ class TFRNet:
             retain_loss_before=evidence.retain.loss,
             guard_loss_before=guard_before,
             guard_loss_after=candidate.verdict.after,
-            suppressed_now=candidate.suppressed.numel(),
+            selected=candidate.suppressed.numel(),
             recovery_pool=candidate.pool,
             recovered=candidate.recovered,
-            suppressed=int((state.mask < 1).sum()),
+            suppressed_now=int((state.mask < 1).sum()),
             dormant=int(dormant(state.mask, threshold).sum()),
             capacity=capacity(state.mask, threshold),
             attempts=candidate.attempts,
@@ -207,12 +214,6 @@ class TFRNet:
         chosen = sample_indices(
             len(self.retain), self.config.retain_examples, "retain", self.seed, self.requests_seen
         )
-        for i in chosen:
-            if i not in self._retain_encoded:
-                where = f"retain data, line {self.retain[i].line or i + 1}"
-                self._retain_encoded[i] = encode(
-                    self.retain[i], self.tokenizer, self.config.max_length, where
-                )
         return [self._retain_encoded[i] for i in chosen]
 
 

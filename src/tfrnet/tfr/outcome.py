@@ -19,10 +19,10 @@ class Outcome:
     retain_loss_before: float
     guard_loss_before: float
     guard_loss_after: float
-    suppressed_now: int  # |P|
+    selected: int  # |P|
     recovery_pool: int  # |Q|
     recovered: int  # |U|
-    suppressed: int  # mask below 1, in the state after the request
+    suppressed_now: int  # mask below 1, in the state after the request
     dormant: int
     capacity: float
     attempts: int

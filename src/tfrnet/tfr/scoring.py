@@ -102,6 +102,17 @@ def _batch_gradients(
     positions = batch.answer_positions() if options.tokens == "answer" else None
     counted = batch.attention_mask if positions is None else positions
     scale = _FLOAT16_LOSS_SCALE if _is_float16(mask.model) else 1.0
+    while True:
+        gradient, losses = _mask_gradients(mask, batch, positions, scale)
+        if scale == 1.0 or bool(gradient.isfinite().all()) or not bool(losses.isfinite().all()):
+            return gradient, counted.sum(1).to(gradient), losses
+        # The scaled gradients left float16's range; smaller ones may not.
+        scale /= 32
+
+
+def _mask_gradients(
+    mask: ChannelMask, batch: Batch, positions: torch.Tensor | None, scale: float
+) -> tuple[torch.Tensor, torch.Tensor]:
     with torch.enable_grad(), mask.per_example(batch.size, batch.length, positions) as leaves:
         losses = answer_losses(mask.model, batch)
         # The sum keeps the examples apart: each leaf row receives its own example's gradient.
@@ -113,7 +124,7 @@ def _batch_gradients(
     )
     if scale != 1.0:
         gradient /= scale
-    return gradient, counted.sum(1).to(gradient), losses.detach()
+    return gradient, losses.detach()
 
 
 def _is_float16(model: PreTrainedModel) -> bool:
@@ -144,6 +155,7 @@ def _checkpointing(model: PreTrainedModel, wanted: bool) -> Iterator[None]:
         yield
         return
     already = bool(model.is_gradient_checkpointing)
+    hooks = list(getattr(model, "_require_grads_hooks", None) or [])
     if not already:
         model.gradient_checkpointing_enable({"use_reentrant": False})
     layers = [m for m in model.modules() if getattr(m, "gradient_checkpointing", False)]
@@ -157,3 +169,8 @@ def _checkpointing(model: PreTrainedModel, wanted: bool) -> Iterator[None]:
             layer.training = False
         if not already:
             model.gradient_checkpointing_disable()
+            # Newer versions of transformers leave a hook on the embedding.
+            for hook in getattr(model, "_require_grads_hooks", None) or []:
+                if hook not in hooks:
+                    hook.remove()
+            model._require_grads_hooks = hooks

@@ -1,0 +1,27 @@
+"""Recognising a request that a state holds already."""
+
+from __future__ import annotations
+
+from tfrnet.data.requests import Request
+from tfrnet.errors import InputError
+from tfrnet.state.digests import request_digest
+from tfrnet.state.store import StateStore
+
+
+def is_applied(store: StateStore, request: Request) -> bool:
+    """Tell whether a request is applied already; the same id with other words is an error."""
+    known = store.history.applied.get(request.id)
+    if known is None:
+        return False
+    if known != request_digest(request, store.key()):
+        raise InputError(
+            f"request id {request.id!r} was applied already with other examples; "
+            "give the new request an id of its own"
+        )
+    return True
+
+
+def refuse_applied(store: StateStore, request: Request) -> None:
+    """Raise if a request is applied already."""
+    if is_applied(store, request):
+        raise InputError(f"request {request.id!r} is applied already; nothing was changed")
