@@ -172,7 +172,7 @@ def test_an_unknown_device_is_refused_before_anything_is_read(device):
 def test_a_device_that_cannot_hold_a_model_is_refused(device):
     if device == "cuda" and torch.cuda.is_available():
         pytest.skip("there is a GPU")
-    assert f"no device '{device}'" in refusal("no/such", device=device)
+    assert f"cannot use device '{device}'" in refusal("no/such", device=device)
 
 
 @pytest.mark.parametrize("name", ["no-such-owner/no-such-model", "no-such-model"])
