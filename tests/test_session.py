@@ -27,6 +27,11 @@ MIXED = TFRConfig.paper(guard_examples=6, retain_examples=6, guard_relative=1e-4
 OpenSession = Callable[..., Session]
 
 
+@pytest.fixture(autouse=True)
+def _one_thread(_two_threads: None) -> None:
+    torch.set_num_threads(1)  # quicker with so small a model
+
+
 @pytest.fixture(scope="module")
 def model():
     return tiny.make_model("llama")
@@ -319,13 +324,13 @@ def test_an_error_in_mid_request_leaves_the_mask_as_it_was(
 
 def _run(open_session: OpenSession, state: Path, config: TFRConfig, at_a_time: int) -> list[dict]:
     """Run the stream in sessions of so many requests and return what the ledger says of them."""
-    stream = tiny.requests(6, size=2)
+    stream = tiny.requests(5, size=2)
     for start in range(0, len(stream), at_a_time):
         # The first of them sees the whole stream's beginning again, as a resumed run does.
         with open_session(state, config=config if start == 0 else None) as session:
             list(session.run(stream[: start + at_a_time]))
-    varying = {"time", "seconds", "hash", "previous", "request_digest", "manifest"}
-    return [{k: v for k, v in e.items() if k not in varying} for e in entries(state)]
+    varying = {"time", "seconds", "hash", "previous", "request_digest"}
+    return [{k: v for k, v in e.items() if k not in varying} for e in entries(state)[1:]]
 
 
 @pytest.mark.parametrize(
@@ -340,9 +345,9 @@ def _run(open_session: OpenSession, state: Path, config: TFRConfig, at_a_time: i
 def test_a_resumed_stream_is_bit_identical_to_an_uninterrupted_one(
     open_session: OpenSession, tmp_path: Path, config: TFRConfig, outcomes: set[str]
 ) -> None:
-    whole = _run(open_session, tmp_path / "whole", config, at_a_time=6)
-    assert {entry["outcome"] for entry in whole[1:]} == outcomes
-    for at_a_time in (1, 4):
+    whole = _run(open_session, tmp_path / "whole", config, at_a_time=5)
+    assert {entry["outcome"] for entry in whole} == outcomes
+    for at_a_time in (1, 3):
         state = tmp_path / f"by-{at_a_time}"
         assert _run(open_session, state, config, at_a_time) == whole
         assert generations(state) == generations(tmp_path / "whole")

@@ -93,6 +93,7 @@ class Session:
 
     def _sync(self) -> None:
         """Take over what the disk says."""
+        self.store.refresh()
         self.net.restore(self.store.load())
         self.net.requests_seen = self.store.history.requests_seen
 
@@ -130,11 +131,11 @@ class Session:
         }
         try:
             store.commit(record, proposal.state if proposal.outcome.accepted else None, self.keep)
+            net.adopt(proposal)
         except BaseException:
             # The commit may or may not have reached the disk; the disk knows.
             self._sync()
             raise
-        net.adopt(proposal)
         return proposal.outcome
 
     def run(
@@ -156,8 +157,10 @@ class Session:
 
     def rollback(self, generation: int) -> None:
         """Return to a kept generation."""
-        self.store.rollback(generation, self.keep)
-        self._sync()
+        try:
+            self.store.rollback(generation, self.keep)
+        finally:
+            self._sync()
 
 
 def versions() -> dict[str, str]:

@@ -27,8 +27,8 @@ from tfrnet.state.verify import verify
 
 REQUESTS = 8
 MOMENTS = 12
-# Of what the ledger says, this differs from run to run.
-VARYING = {"time", "seconds", "hash", "previous", "request_digest", "manifest"}
+# Of what the ledger says of a request, this differs from run to run.
+VARYING = {"time", "seconds", "hash", "previous", "request_digest"}
 
 # Reads the arguments of a run as a line of JSON, answers with the process id, then with the exit
 # code (negative for a signal). Syncs are slowed down so that many moments fall into a commit.
@@ -129,8 +129,8 @@ def tensors(folder: Path) -> dict[str, dict[str, bytes]]:
 
 
 def story(folder: Path) -> list[dict]:
-    """What the ledger says, without what differs from run to run."""
-    lines = (folder / "ledger.jsonl").read_text().splitlines()
+    """What the ledger says of the requests, without what differs from run to run."""
+    lines = (folder / "ledger.jsonl").read_text().splitlines()[1:]
     return [{k: v for k, v in json.loads(line).items() if k not in VARYING} for line in lines]
 
 
@@ -180,7 +180,7 @@ def undisturbed(
     code = server.run([*arguments, "--state", str(state)], folder / "output", watch)
     moments.append(time.monotonic())
     assert code == 1, (folder / "output").read_text()  # some are rejected
-    outcomes = [entry["outcome"] for entry in story(state)[1:]]
+    outcomes = [entry["outcome"] for entry in story(state)]
     assert len(outcomes) == REQUESTS
     assert set(outcomes) == {"accepted", "rejected"}
     start, rest = (after - before for before, after in pairwise(moments))
@@ -248,6 +248,12 @@ def test_a_stream_killed_after_every_line_of_its_ledger_ends_in_the_same_bits(
     assert_same_end(state, undisturbed.state)
 
 
+def assert_said_interrupted_once(output: Path) -> None:
+    said = [line for line in output.read_text().splitlines() if not line.startswith("request-")]
+    assert len(said) == 1
+    assert "interrupted" in said[0]
+
+
 def test_ctrl_c_ends_with_130_and_one_line_and_the_same_command_goes_on(
     server: Server, arguments: list[str], undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
@@ -259,14 +265,12 @@ def test_ctrl_c_ends_with_130_and_one_line_and_the_same_command_goes_on(
         send(pid, signal.SIGINT)
 
     assert server.run(command, tmp_path / "output", interrupt) == 130
-    said = [line for line in (tmp_path / "output").read_text().splitlines() if line.strip()]
-    errors = [line for line in said if not line.startswith("request-")]
-    assert len(errors) == 1, errors
-    assert errors[0].startswith("tfrnet: error: interrupted")
+    assert_said_interrupted_once(tmp_path / "output")
     assert [check for check in verify(state) if not check.passed] == []
     with StateStore.open(state, write=True) as store:
         assert store.repairs == []
-        assert 2 <= store.history.requests_seen < REQUESTS
+        # The second may have been abandoned in mid-commit.
+        assert 1 <= store.history.requests_seen < REQUESTS
     assert server.run(command, tmp_path / "resumed") in (0, 1)
     assert "requests were done before" in (tmp_path / "resumed").read_text()
     assert_same_end(state, undisturbed.state)
@@ -280,7 +284,7 @@ def test_ctrl_c_at_a_random_moment_leaves_a_sound_state(
     command = [*arguments, "--state", str(state)]
     interrupt = at_random_moment(state, undisturbed, moment, signal.SIGINT)
     assert server.run(command, tmp_path / "output", interrupt) == 130
-    assert "Traceback" not in (tmp_path / "output").read_text()
+    assert_said_interrupted_once(tmp_path / "output")
     if StateStore.exists(state):
         assert [check for check in verify(state) if not check.passed] == []
     assert server.run(command, tmp_path / "resumed") in (0, 1)

@@ -35,6 +35,14 @@ def fsync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder and its parents so that they outlast a power cut; existing ones are fine."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in missing:
+        fsync_folder(path.parent)
+
+
 def replace_file(path: Path, data: bytes, mode: int = 0o644) -> None:
     """Give a file new content: a temporary file in the same folder, fsync, rename, fsync."""
     temporary = path.with_name(f".{path.name}.partial")

@@ -58,11 +58,13 @@ def read(path: Path) -> LedgerContent:
     whole = data.rfind(b"\n") + 1
     entries: list[dict[str, Any]] = []
     previous = GENESIS
-    for number, text in enumerate(data[:whole].splitlines(), start=1):
+    for number, text in enumerate(data[:whole].split(b"\n")[:-1], start=1):
         try:
             entry = json.loads(text)
             body = {key: value for key, value in entry.items() if key != "hash"}
             sound = entry["previous"] == previous and entry["hash"] == _hash(body)
+            # The hash is of the content; the bytes must be the ones that we write for it.
+            sound = sound and text == _canonical(entry)
         except (ValueError, KeyError, AttributeError, TypeError):
             sound = False
         if not sound:

@@ -12,7 +12,7 @@ import hashlib
 import json
 import secrets
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -42,8 +42,11 @@ class StateStore:
         self.layout = Layout(folder)
         self.repairs: list[str] = []
         self._lock = lock
-        self._must_reopen = False
-        self.manifest = Manifest.from_bytes(self.layout.manifest.read_bytes(), self.layout.manifest)
+        # Set while a commit is under way; memory may then be behind the disk.
+        self._in_doubt = False
+        manifest = self.layout.manifest.read_bytes()
+        self.manifest = Manifest.from_bytes(manifest, self.layout.manifest)
+        self._manifest_digest = _digest(manifest)
         self.entries: list[dict[str, Any]] = []
         self.history = History()
         self._read(repair=lock is not None)
@@ -80,7 +83,7 @@ class StateStore:
         """
         layout = Layout(folder)
         with _file_errors(folder, "made"):
-            layout.generations.mkdir(parents=True, exist_ok=True)
+            fs.make_folder(layout.generations)
             if strangers := layout.strangers():
                 raise StateError(
                     f"{folder} holds other files ({strangers[0]}); a new state needs a folder "
@@ -102,7 +105,8 @@ class StateStore:
                         "time": _now(),
                         "generation": 0,
                         "state_after": state.digest(),
-                        "manifest": _manifest_digest(manifest),
+                        "manifest": _digest(manifest.to_bytes()),
+                        "key": _digest(key),
                     },
                     ledger.GENESIS,
                 )
@@ -136,9 +140,12 @@ class StateStore:
     def key(self) -> bytes:
         """Return the secret of the keyed digests."""
         try:
-            return bytes.fromhex(self.layout.key.read_text())
+            key = bytes.fromhex(self.layout.key.read_text())
         except (OSError, ValueError):
-            raise StateError(f"{self.layout.key} is missing or damaged") from None
+            key = b""
+        if _digest(key) != self.entries[0]["key"]:
+            raise StateError(f"{self.layout.key} is missing or damaged")
+        return key
 
     def load(self, generation: int | None = None) -> ChannelState:
         """Return a generation's state, checked against the ledger."""
@@ -153,12 +160,21 @@ class StateStore:
             if number == self.generation:
                 raise StateError(f"{path} is missing: the state is damaged") from None
             kept = ", ".join(map(str, self.layout.numbers()))
-            raise StateError(f"generation {number} is no longer kept; there are: {kept}") from None
+            raise StateError(
+                f"generation {number} is no longer kept; there are: {kept} ({path.name} is missing)"
+            ) from None
         except (SafetensorError, KeyError) as error:
             raise StateError(f"{path} is damaged: {error}") from None
+        if strangers := sorted(set(tensors) - set(state.tensors())):
+            raise StateError(f"{path} is damaged: it holds a tensor called {strangers[0]}")
         if state.digest() != self.history.digests[number]:
             raise StateError(f"{path} is damaged: its digest is not the one in the ledger")
         return state
+
+    def refresh(self) -> None:
+        """Read again what an interrupted commit has left, so that memory agrees with the disk."""
+        if self._in_doubt and self._lock:
+            self._read(repair=True)
 
     # Writing
 
@@ -176,8 +192,14 @@ class StateStore:
     def _commit(
         self, record: Mapping[str, Any], state: ChannelState | None, keep: int
     ) -> dict[str, Any]:
-        if self._lock is None or self._must_reopen:
+        if self._lock is None:
             raise StateError(f"state {self.layout.folder} must be opened for writing first")
+        if self._in_doubt:
+            raise StateError(
+                f"state {self.layout.folder} was interrupted in mid-commit; open it again"
+            )
+        with _file_errors(self.layout.folder, "written"):
+            ledger_size = self.layout.ledger.stat().st_size
         before = self.history.digests[self.generation]
         number = self.generation + (state is not None)
         body = dict(record) | {
@@ -186,46 +208,42 @@ class StateStore:
             "state_before": before,
             "state_after": before if state is None else state.digest(),
         }
-        previous = self.entries[-1]["hash"]
-        entry = ledger.chained(body, previous)
-        ledger_size = self.layout.ledger.stat().st_size
+        entry = ledger.chained(body, self.entries[-1]["hash"])
         in_ledger = False
+        self._in_doubt = True
         try:
             if state is not None:
                 fs.replace_file(self.layout.generation(number), _generation_bytes(state, number))
             ledger.append(self.layout.ledger, entry)
             in_ledger = True
             self._write_pointer(number, len(self.entries) + 1, entry["hash"])
-        except BaseException as error:
-            self._after_failure(entry, ledger_size, in_ledger)
-            if isinstance(error, OSError):
-                done = "is applied" if self.entries[-1] is entry else "was not applied"
-                what = record.get("id", record["kind"])
-                raise StateError(
-                    f"writing to {self.layout.folder} failed ({error.strerror}); {what!r} {done}"
-                ) from error
+        except OSError as error:
+            done = self._after_failure(entry, None if in_ledger else ledger_size)
+            what = record.get("id", record["kind"])
+            raise StateError(
+                f"writing to {self.layout.folder} failed ({error.strerror}); {what!r} {done}"
+            ) from error
+        except BaseException:
+            self._after_failure(entry, None if in_ledger else ledger_size)
             raise
-        self._take(entry)
+        self.entries.append(entry)
+        self.history = History.of(self.entries)
+        self._in_doubt = False
         self._prune(keep)
         return entry
 
-    def _take(self, entry: dict[str, Any]) -> None:
-        self.entries.append(entry)
-        self.history = History.of(self.entries)
-
-    def _after_failure(self, entry: dict[str, Any], ledger_size: int, in_ledger: bool) -> None:
-        """Bring memory and disk to the same side of the commit, as far as the disk allows."""
-        self._must_reopen = True
+    def _after_failure(self, entry: dict[str, Any], cut_ledger_to: int | None) -> str:
+        """Bring memory and disk to the same side of a failed commit; say on which they are."""
         try:
-            if in_ledger:
-                self._take(entry)
-            else:
-                fs.truncate(self.layout.ledger, ledger_size)
+            if cut_ledger_to is not None:
+                fs.truncate(self.layout.ledger, cut_ledger_to)
             self._read(repair=True)
-            self._must_reopen = False
         except OSError:
-            # The disk still refuses; the next opening does the same repair.
-            return
+            if cut_ledger_to is None:
+                return "is applied; the next opening completes it"
+            # The disk refuses even to take the line back, which may have reached it or not.
+            return "may or may not have been applied; the next opening of the state will tell"
+        return "is applied" if self.entries[-1]["hash"] == entry["hash"] else "was not applied"
 
     def _write_pointer(self, generation: int, entries: int, head: str) -> None:
         fs.replace_file(self.layout.pointer, _pointer_bytes(generation, entries, head))
@@ -233,35 +251,41 @@ class StateStore:
     def _prune(self, keep: int) -> None:
         """Drop old generations; the first is kept, so that everything can always be undone."""
         old = [number for number in self.layout.numbers() if number > 0][: -max(keep, 1)]
-        _discard([self.layout.generation(number) for number in old])
+        # What cannot be removed now is removed after a later commit, oldest first.
+        with suppress(OSError):
+            _discard([self.layout.generation(number) for number in old])
 
     # Consistency
 
     def _read(self, repair: bool) -> None:
         """Read ledger and pointer and see that they agree, finishing a commit that was cut off."""
         content = ledger.read(self.layout.ledger)
-        if not content.entries:
-            raise StateError(f"{self.layout.ledger} is damaged: it has no whole line")
-        if content.torn_bytes and repair:
-            fs.truncate(self.layout.ledger, content.whole_bytes)
-            self.repairs.append(
-                f"cut off a torn last line of ledger.jsonl ({content.torn_bytes} bytes)"
-            )
         entries, pointer = content.entries, self._read_pointer()
-        behind = len(entries) - pointer["entries"]
-        if not 0 <= behind <= 1 or entries[pointer["entries"] - 1]["hash"] != pointer["head"]:
+        if not entries:
+            raise StateError(f"{self.layout.ledger} is damaged: it has no whole line")
+        if entries[0].get("manifest") != self._manifest_digest:
             raise StateError(
-                f"{self.layout.ledger} is damaged: it has {len(entries)} lines, and current.json "
-                f"was written for line {pointer['entries']} with another hash or number"
+                f"{self.layout.manifest} is damaged: it is not the one that the state was made with"
             )
-        if self.entries[-1:] != entries[-1:]:
-            self.entries = entries
-        self.history = History.of(self.entries)
-        if repair:
-            self._finish_commit(behind)
-        if not self.layout.generation(self.generation).is_file():
-            path = self.layout.generation(self.generation)
+        behind = len(entries) - pointer["entries"]
+        known = entries[pointer["entries"] - 1] if 0 <= behind <= 1 else {}
+        if (known.get("hash"), known.get("generation")) != (pointer["head"], pointer["generation"]):
+            raise StateError(
+                f"{self.layout.ledger} is damaged: it has {len(entries)} lines, which are not "
+                f"those that current.json was written for ({pointer['entries']} lines)"
+            )
+        self.entries, self.history = entries, History.of(entries)
+        path = self.layout.generation(self.generation)
+        if not path.is_file():
             raise StateError(f"{path} is missing: the state is damaged")
+        if repair:
+            if content.torn_bytes:
+                fs.truncate(self.layout.ledger, content.whole_bytes)
+                self.repairs.append(
+                    f"cut off a torn last line of ledger.jsonl ({content.torn_bytes} bytes)"
+                )
+            self._finish_commit(behind)
+            self._in_doubt = False
 
     def _finish_commit(self, behind: int) -> None:
         if behind:
@@ -274,20 +298,16 @@ class StateStore:
 
     def _read_pointer(self) -> dict[str, Any]:
         try:
-            pointer = json.loads(self.layout.pointer.read_bytes())
-            return {
-                "generation": int(pointer["generation"]),
-                "entries": int(pointer["entries"]),
-                "head": str(pointer["head"]),
-            }
+            data = self.layout.pointer.read_bytes()
+            pointer: dict[str, Any] = json.loads(data)
+            sound = data == _pointer_bytes(**pointer) and pointer["entries"] > 0
         except FileNotFoundError:
             raise StateError(f"{self.layout.pointer} is missing: the state is damaged") from None
         except (ValueError, KeyError, TypeError):
-            raise StateError(f"{self.layout.pointer} is damaged: it is not a pointer") from None
-
-    def manifest_matches(self) -> bool:
-        """Tell whether the manifest is the one that the ledger's first line was written for."""
-        return bool(self.entries[0].get("manifest") == _manifest_digest(self.manifest))
+            sound = False
+        if not sound:
+            raise StateError(f"{self.layout.pointer} is damaged: it is not a pointer")
+        return pointer
 
 
 @contextmanager
@@ -323,11 +343,11 @@ def _generation_bytes(state: ChannelState, number: int) -> bytes:
 
 def _pointer_bytes(generation: int, entries: int, head: str) -> bytes:
     pointer = {"generation": generation, "entries": entries, "head": head}
-    return (json.dumps(pointer) + "\n").encode()
+    return json.dumps(pointer).encode()
 
 
-def _manifest_digest(manifest: Manifest) -> str:
-    return hashlib.sha256(manifest.to_bytes()).hexdigest()
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 def _now() -> str:

@@ -26,13 +26,28 @@ def verify(folder: Path) -> list[Check]:
     try:
         store = StateStore.open(folder)
     except StateError as error:
-        return [Check("ledger chain and pointer", False, str(error))]
+        return [Check("ledger chain, pointer and manifest", False, str(error))]
     entries = f"{len(store.entries)} lines"
-    checks = [Check("ledger chain and pointer", True, entries)]
-    sound = store.manifest_matches()
-    detail = "" if sound else f"{store.layout.manifest} is not the one the state was made with"
-    checks.append(Check("manifest", sound, detail))
-    return checks + [_check_generation(store, number) for number in store.layout.numbers()]
+    checks = [Check("ledger chain, pointer and manifest", True, entries), _check_key(store)]
+    return checks + [_check_generation(store, number) for number in _expected(store)]
+
+
+def _check_key(store: StateStore) -> Check:
+    try:
+        store.key()
+    except StateError as error:
+        return Check("key", False, str(error))
+    return Check("key", True)
+
+
+def _expected(store: StateStore) -> list[int]:
+    """Return the generations to look at: those there, the first, and what gaps say is missing.
+
+    Pruning takes the oldest away, so that what is kept is an unbroken row and the first.
+    """
+    present = store.layout.numbers()
+    oldest = min((number for number in present if number > 0), default=store.generation)
+    return sorted({0, *present, *range(oldest, store.generation + 1)})
 
 
 def _check_generation(store: StateStore, number: int) -> Check:
