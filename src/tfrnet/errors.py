@@ -21,5 +21,11 @@ class CheckFailedError(TfrnetError):
     exit_code = 1
 
 
+class InterruptError(TfrnetError):
+    """Ctrl-C, with what it left: said once the state is known to be sound."""
+
+    exit_code = 130
+
+
 class TfrnetWarning(UserWarning):
     """Something the user should know that does not stop the work."""

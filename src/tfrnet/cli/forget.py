@@ -10,6 +10,7 @@ import typer
 from tfrnet.cli import _options as opt
 from tfrnet.cli._open import SessionOptions, open_session
 from tfrnet.cli._output import Output, outcome_line
+from tfrnet.errors import InterruptError
 
 
 def command(
@@ -60,8 +61,7 @@ def command(
             outcome = session.forget(wanted, steps.stage)
         except KeyboardInterrupt:
             done = "is" if session.is_applied(wanted) else "was not"
-            output.note(f"interrupted: request {wanted.id!r} {done} applied")
-            raise
+            raise InterruptError(f"interrupted: request {wanted.id!r} {done} applied") from None
         generation = session.store.generation
     output.say(outcome_line(outcome))
     output.result("forget", {"state": str(state), "generation": generation} | outcome.to_dict())

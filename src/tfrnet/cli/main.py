@@ -13,9 +13,7 @@ import typer
 
 import tfrnet
 from tfrnet import cli
-from tfrnet.errors import TfrnetError, TfrnetWarning
-
-INTERRUPTED = 130
+from tfrnet.errors import InterruptError, TfrnetError, TfrnetWarning
 
 
 def build_app() -> typer.Typer:
@@ -64,7 +62,7 @@ def main() -> None:
     except TfrnetError as error:
         _fail(str(error), error.exit_code)
     except KeyboardInterrupt:
-        _fail("interrupted", INTERRUPTED)
+        _fail("interrupted", InterruptError.exit_code)
     except BrokenPipeError:
         # The reader of our output has gone; there is nobody left to tell.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -78,7 +76,7 @@ def main() -> None:
                 sys.exit(2)
             _fail(f"{message} ('tfrnet --help' and 'tfrnet COMMAND --help' explain)", 2)
         if type(error).__name__ == "Abort":
-            _fail("interrupted", INTERRUPTED)
+            _fail("interrupted", InterruptError.exit_code)
         if os.environ.get("TFRNET_DEBUG"):
             raise
         _fail(
@@ -87,6 +85,8 @@ def main() -> None:
             ),
             2,
         )
+    if code == InterruptError.exit_code:  # some versions of typer swallow Ctrl-C
+        _fail("interrupted", code)
     sys.exit(code if isinstance(code, int) else 0)
 
 

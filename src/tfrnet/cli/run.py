@@ -10,6 +10,7 @@ import typer
 from tfrnet.cli import _options as opt
 from tfrnet.cli._open import SessionOptions, open_session
 from tfrnet.cli._output import Output, outcome_line
+from tfrnet.errors import InterruptError
 
 
 def command(
@@ -74,11 +75,10 @@ def command(
                 output.say(outcome_line(outcome))
         except KeyboardInterrupt:
             done = sum(r.id in session.store.history.applied for r in requests)
-            output.note(
-                f"interrupted: {done} of {len(requests)} requests are applied, no other left a "
-                "trace; the same command goes on"
-            )
-            raise
+            raise InterruptError(
+                f"interrupted: {done} of {len(requests)} requests are applied, the one in "
+                "progress left no trace; the same command goes on"
+            ) from None
         generation = session.store.generation
     rejected = [outcome.id for outcome in outcomes if not outcome.accepted]
     if skipped:

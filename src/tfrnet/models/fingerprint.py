@@ -11,12 +11,12 @@ _CHUNK = 1 << 24
 
 
 def fingerprint(model: nn.Module) -> str:
-    """Return a hash over the name, shape and every value of every parameter.
+    """Return a hash over the model's class and every parameter's name, shape and values.
 
     Values are rounded to bfloat16 first, so that loading one checkpoint in float32 or in bfloat16
     gives one fingerprint. (Float16 rounds differently: such a load has its own.)
     """
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(f"{type(model).__name__}\n".encode())
     for name, parameter in sorted(model.named_parameters()):
         checksum = _checksum(parameter.detach())
         digest.update(f"{name} {tuple(parameter.shape)} {checksum}\n".encode())
