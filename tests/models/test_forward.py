@@ -93,10 +93,16 @@ def test_the_model_gives_all_logits_again_after_an_error(monkeypatch):
 @pytest.mark.parametrize("padding_side", ["left", "right"])
 def test_answer_positions_are_those_that_predict_answer_tokens(padding_side):
     batch = collate([Encoded((5, 6, 7, 8, 9), 3), Encoded((4, 3, 2), 1)], CPU, padding_side)
-    second = [0, 0, 1, 1, 0] if padding_side == "left" else [1, 1, 0, 0, 0]
-    assert batch.answer_positions().tolist() == [[0, 0, 1, 1, 0], second]
-    padding = [0, 0, 1, 1, 1] if padding_side == "left" else [1, 1, 1, 0, 0]
-    assert batch.attention_mask.tolist() == [[1, 1, 1, 1, 1], padding]
+    second = [0, 0, 1, 1] if padding_side == "left" else [1, 1, 0, 0]
+    assert batch.answer_positions().tolist() == [[0, 0, 1, 1], second]
+    assert batch.attention_mask.tolist() == [[1, 1, 1, 1], second]
+    assert batch.targets.tolist() == [8, 9, 3, 2]
+    assert (batch.tokens.tolist(), batch.answer_tokens.tolist()) == ([5, 3], [2, 2])
+
+
+def test_the_last_token_is_a_target_and_no_input():
+    batch = collate([Encoded((5, 6, 7, 8, 9), 3), Encoded((4, 3, 2), 1)], CPU)
+    assert batch.input_ids.tolist() == [[5, 6, 7, 8], [4, 3, 0, 0]]
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 5, 100])

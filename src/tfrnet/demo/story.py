@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfrnet.demo.corpus import DemoSplit, Fact
+from tfrnet.demo.corpus import DemoSplit
 from tfrnet.demo.figure import draw_trajectory
 from tfrnet.errors import InputError
 from tfrnet.evaluation.ranking import accuracy, rank
@@ -71,10 +71,8 @@ def tell(
     retain = [fact.example() for fact in parts.retain]
     _write_lines(folder / "requests.jsonl", [request.to_dict() for request in parts.requests])
     _write_lines(folder / "retain.jsonl", [example.to_dict() for example in retain])
-    prompts = [parts.forgotten[0].prompt, parts.same_topic[0].prompt, parts.others[0].prompt]
-
     listener.stage("measuring what the model knows")
-    before = _measure(loaded, parts)
+    before, prompts = _measure(loaded, parts)
     listener.measured(before)
     said_before = continue_texts(loaded, prompts, _NEW_TOKENS)
     outcomes = []
@@ -85,7 +83,7 @@ def tell(
             outcomes.append(outcome)
             listener.request_done(outcome)
         listener.stage("measuring what it still knows")
-        after = _measure(loaded, parts)
+        after, _ = _measure(loaded, parts)
         listener.measured(after)
         said_after = continue_texts(loaded, prompts, _NEW_TOKENS)
         picture = _draw(session, folder / "trajectory.png")
@@ -111,11 +109,15 @@ def summary(story: Story) -> dict[str, object]:
     }
 
 
-def _measure(loaded: LoadedModel, parts: DemoSplit) -> Accuracies:
-    def known(facts: Sequence[Fact]) -> float:
-        return accuracy(rank(*loaded, [fact.question() for fact in facts], batch_size=32))
-
-    return Accuracies(known(parts.forgotten), known(parts.same_topic), known(parts.others))
+def _measure(loaded: LoadedModel, parts: DemoSplit) -> tuple[Accuracies, list[str]]:
+    """Return the accuracies, and of each part the prompt whose answer is most likely."""
+    accuracies, prompts = [], []
+    for facts in (parts.forgotten, parts.same_topic, parts.others):
+        rankings = rank(*loaded, [fact.question() for fact in facts], batch_size=32)
+        accuracies.append(accuracy(rankings))
+        likely = [ranking.log_likelihoods[ranking.gold] for ranking in rankings]
+        prompts.append(facts[likely.index(max(likely))].prompt)
+    return Accuracies(*accuracies), prompts
 
 
 def _draw(session: Session, path: Path) -> Path | None:

@@ -30,8 +30,8 @@ _masked_models: WeakSet[nn.Module] = WeakSet()
 class ChannelMask:
     """A mask in [0, 1] that scales the outputs of the selected projections of one model.
 
-    It works through forward hooks, so the model's weights and structure stay as they are;
-    `detach` takes the hooks away again. Use it as a context manager to be sure of that.
+    It scales what the projections return, so the model's weights and structure stay as they are;
+    `detach` undoes that. Use it as a context manager to be sure of it.
     """
 
     def __init__(self, model: PreTrainedModel, index: ChannelIndex) -> None:
@@ -41,7 +41,7 @@ class ChannelMask:
         self.index = index
         self._modules = [model.get_submodule(projection.name) for projection in index]
         self._values = torch.ones(index.total)
-        self._handles: list[RemovableHandle] = []
+        self._handles: list[RemovableHandle | _MaskedForward] = []
         _masked_models.add(model)
 
     def __enter__(self) -> ChannelMask:
@@ -63,7 +63,7 @@ class ChannelMask:
         self._hook_inference()
 
     def detach(self) -> None:
-        """Remove every hook: the model computes what it did before."""
+        """Take the mask off: the model computes what it did before."""
         self._unhook()
         _masked_models.discard(self.model)
 
@@ -73,11 +73,11 @@ class ChannelMask:
         self._handles = []
 
     def _hook_inference(self) -> None:
-        """Scale outputs; projections whose mask is all ones get no hook and cost nothing."""
+        """Scale outputs; projections whose mask is all ones are left alone and cost nothing."""
         self._unhook()
         for module, values in zip(self._modules, self.index.split(self._values), strict=True):
             if not bool((values == 1).all()):
-                self._handles.append(module.register_forward_hook(_Scale(values)))
+                self._handles.append(_MaskedForward(module, values))
 
     @contextmanager
     def per_example(
@@ -110,18 +110,39 @@ class FlattenedBatchError(InputError):
     """A projection saw tokens without their batch dimension; only single examples can be scored."""
 
 
-class _Scale:
-    """Forward hook: multiply the output by a fixed mask."""
+class _MaskedForward:
+    """A module's `forward` with its output multiplied by a fixed mask.
 
-    def __init__(self, values: torch.Tensor) -> None:
-        self.exact = values
-        self.values = values
+    It stands in the module's own `forward`, which costs a third of a forward hook's time: in
+    generation it runs once per projection and token.
+    """
 
-    def __call__(self, module: nn.Module, inputs: Any, output: torch.Tensor) -> torch.Tensor:
-        if self.values.device != output.device or self.values.dtype != output.dtype:
-            # Once per device and dtype, not once per token; from the exact values each time.
-            self.values = self.exact.to(output.device, output.dtype)
-        return output * self.values
+    def __init__(self, module: nn.Module, values: torch.Tensor) -> None:
+        self.module = module
+        weight = next(module.parameters())
+        self.values = values.to(weight.dtype) if weight.is_floating_point() else values
+        # In the module's own dictionary only where something else, such as accelerate, put it.
+        self.had_own = "forward" in module.__dict__
+        self.forward = module.forward
+        module.forward = self
+
+    def __call__(self, *inputs: Any, **named: Any) -> torch.Tensor:
+        output: torch.Tensor = self.forward(*inputs, **named)
+        if torch.is_grad_enabled():
+            return output * self.values.to(output.device, output.dtype)
+        try:
+            return output.mul_(self.values)
+        except RuntimeError:
+            # The output is on another device, once; asking every time would cost more.
+            self.values = self.values.to(output.device)
+            return output.mul_(self.values)
+
+    def remove(self) -> None:
+        """Give the module its own `forward` back."""
+        if self.had_own:
+            self.module.forward = self.forward
+        else:
+            del self.module.__dict__["forward"]
 
 
 class _PerExample:

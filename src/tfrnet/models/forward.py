@@ -22,8 +22,9 @@ PaddingSide = Literal["right", "left"]
 class Batch:
     """Padded examples and the positions whose next token is an answer token.
 
-    `rows` and `columns` name those positions, `targets` the answer tokens predicted there,
-    `counts` how many of them each example has. Shapes: [B, N] the first two, [T] the others.
+    An example's last token is only ever predicted, so it is a target and no input. `rows` and
+    `columns` name the predicting positions, `targets` the answer tokens predicted there.
+    `answer_tokens` and `tokens` count each example's. Shapes: [B, N], [B, N], then [T], then [B].
     """
 
     input_ids: torch.Tensor
@@ -31,7 +32,8 @@ class Batch:
     rows: torch.Tensor
     columns: torch.Tensor
     targets: torch.Tensor
-    counts: torch.Tensor
+    answer_tokens: torch.Tensor
+    tokens: torch.Tensor
     padding_side: PaddingSide
 
     @property
@@ -41,7 +43,7 @@ class Batch:
 
     @property
     def length(self) -> int:
-        """Number of positions of the longest example."""
+        """Number of positions of the longest input."""
         return self.input_ids.shape[1]
 
     def answer_positions(self) -> torch.Tensor:
@@ -55,16 +57,17 @@ def collate(
     examples: Sequence[Encoded], device: torch.device, padding_side: PaddingSide = "right"
 ) -> Batch:
     """Pad examples to one length."""
-    length = max(len(example.ids) for example in examples)
+    length = max(len(example.ids) for example in examples) - 1
     ids = torch.zeros(len(examples), length, dtype=torch.long)
     attention = torch.zeros_like(ids)
     rows: list[int] = []
     columns: list[int] = []
     targets: list[int] = []
     for row, example in enumerate(examples):
-        first = length - len(example.ids) if padding_side == "left" else 0
-        ids[row, first : first + len(example.ids)] = torch.tensor(example.ids)
-        attention[row, first : first + len(example.ids)] = 1
+        inputs = example.ids[:-1]
+        first = length - len(inputs) if padding_side == "left" else 0
+        ids[row, first : first + len(inputs)] = torch.tensor(inputs)
+        attention[row, first : first + len(inputs)] = 1
         for position in range(example.answer_start, len(example.ids)):
             rows.append(row)
             columns.append(first + position - 1)
@@ -76,6 +79,7 @@ def collate(
         torch.tensor(columns, device=device),
         torch.tensor(targets, device=device),
         torch.tensor([example.answer_length for example in examples], device=device),
+        torch.tensor([len(example.ids) for example in examples], device=device),
         padding_side,
     )
 
@@ -121,7 +125,7 @@ def answer_losses(model: PreTrainedModel, batch: Batch) -> torch.Tensor:
     losses = nn.functional.cross_entropy(wide, batch.targets.to(wide.device), reduction="none")
     sums = torch.zeros(batch.size, dtype=losses.dtype, device=losses.device)
     sums = sums.index_add(0, batch.rows.to(losses.device), losses)
-    return sums / batch.counts.to(losses.device)
+    return sums / batch.answer_tokens.to(losses.device)
 
 
 @torch.no_grad()

@@ -33,6 +33,6 @@ class Layout:
         own = {"manifest.json", "key", "ledger.jsonl", "current.json", "generations", "lock"}
         return sorted(
             path.name
-            for path in self.folder.iterdir()
+            for path in (self.folder.iterdir() if self.folder.exists() else ())
             if path.name not in own and not path.name.endswith(".partial")
         )

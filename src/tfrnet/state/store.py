@@ -83,12 +83,12 @@ class StateStore:
         """
         layout = Layout(folder)
         with _file_errors(folder, "made"):
-            fs.make_folder(layout.generations)
             if strangers := layout.strangers():
                 raise StateError(
                     f"{folder} holds other files ({strangers[0]}); a new state needs a folder "
                     "of its own"
                 )
+            fs.make_folder(layout.generations)
             lock = FolderLock(folder)
             try:
                 if cls.exists(folder):

@@ -46,7 +46,7 @@ class Proposal:
 class TFRNet:
     """The method on one model, in memory. `tfrnet.Session` adds the state on disk.
 
-    The model's weights are never touched; the mask acts through hooks until `detach`.
+    The model's weights are never touched; the mask scales what projections return until `detach`.
     """
 
     def __init__(

@@ -100,12 +100,12 @@ def _batch_gradients(
     mask: ChannelMask, batch: Batch, options: ScoreOptions
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     positions = batch.answer_positions() if options.tokens == "answer" else None
-    counted = batch.attention_mask if positions is None else positions
+    counted = batch.tokens if positions is None else batch.answer_tokens
     scale = _FLOAT16_LOSS_SCALE if _is_float16(mask.model) else 1.0
     while True:
         gradient, losses = _mask_gradients(mask, batch, positions, scale)
         if scale == 1.0 or bool(gradient.isfinite().all()) or not bool(losses.isfinite().all()):
-            return gradient, counted.sum(1).to(gradient), losses
+            return gradient, counted.to(gradient), losses
         # The scaled gradients left float16's range; smaller ones may not.
         scale /= 32
 

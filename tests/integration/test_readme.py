@@ -1,0 +1,58 @@
+"""What the README shows is run as written, on a small model in place of the default one."""
+
+import json
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import tiny
+from tfrnet.cli import _open
+from tfrnet.cli.main import main
+
+README = (Path(__file__).parents[2] / "README.md").read_text()
+COMMANDS = re.findall(r"^    (tfrnet .*?)(?:  +#.*)?$", README, flags=re.MULTILINE)
+PYTHON = re.search(r"```python\n(.*?)```", README, flags=re.DOTALL)[1]
+
+
+def write_lines(path, rows):
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("".join(json.dumps(row.to_dict()) + "\n" for row in rows))
+
+
+@pytest.fixture
+def workplace(tmp_path, monkeypatch, tiny_folder):
+    """A folder with the files that the README names, and a small default model."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(_open, "DEFAULT_MODEL", str(tiny_folder))
+    for folder in (tmp_path, tmp_path / "tfrnet-demo"):
+        write_lines(folder / "requests.jsonl", tiny.requests(4))
+        write_lines(folder / "retain.jsonl", tiny.examples(30))
+    write_lines(tmp_path / "one.jsonl", tiny.requests(5)[4:])
+    return tmp_path
+
+
+def test_every_command_runs_as_written(workplace, monkeypatch, capsys):
+    shown = {shlex.split(command)[1] for command in COMMANDS}
+    assert shown >= {"run", "forget", "status", "history", "verify", "rollback", "export"}
+    for command in COMMANDS:
+        monkeypatch.setattr(sys, "argv", shlex.split(command))
+        with pytest.raises(SystemExit) as stop:
+            main()
+        assert stop.value.code == 0, (command, capsys.readouterr().err)
+
+
+def test_the_python_example_runs_as_written(workplace, tiny_folder, capsys):
+    example = PYTHON.replace('"smollm2-135m"', repr(str(tiny_folder)))
+    exec(compile(example, "README.md", "exec"), {})
+    assert "request-0 accepted" in capsys.readouterr().out
+    assert (workplace / "my-state" / "ledger.jsonl").is_file()
+
+
+def test_linked_files_exist():
+    root = Path(__file__).parents[2]
+    links = re.findall(r"\]\(([^)#:]+)\)", README)
+    assert links
+    assert [link for link in links if not (root / link).exists()] == []
