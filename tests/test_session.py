@@ -15,7 +15,7 @@ from tests import tiny
 from tfrnet.config import TFRConfig
 from tfrnet.data.examples import Example
 from tfrnet.data.requests import Request
-from tfrnet.errors import InputError
+from tfrnet.errors import InputError, TfrnetWarning
 from tfrnet.session import Session
 from tfrnet.state.verify import verify
 
@@ -395,3 +395,14 @@ def test_closing_leaves_the_model_as_it_was(open_session: OpenSession, model) ->
             session.forget(STREAM[0])
             assert not torch.equal(model(ids).logits, before)
         assert torch.equal(model(ids).logits, before)
+
+
+def test_a_repair_is_said_to_users_of_the_library_too(
+    open_session: OpenSession, folder: Path
+) -> None:
+    with open_session() as session:
+        session.forget(STREAM[0])
+    with (folder / "ledger.jsonl").open("ab") as file:
+        file.write(b'{"torn')
+    with pytest.warns(TfrnetWarning, match="cut off a torn last line"):
+        open_session().close()

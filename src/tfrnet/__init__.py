@@ -10,7 +10,11 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "TFRConfig": "tfrnet.config",
+    "InputError": "tfrnet.errors",
+    "StateError": "tfrnet.errors",
     "TfrnetError": "tfrnet.errors",
+    "Outcome": "tfrnet.tfr.outcome",
+    "apply_state": "tfrnet.state.apply",
     "Example": "tfrnet.data.examples",
     "Request": "tfrnet.data.requests",
     "read_requests": "tfrnet.data.requests",
@@ -22,12 +26,16 @@ _HOMES = {
 
 __all__ = [
     "Example",
+    "InputError",
+    "Outcome",
     "Request",
     "Session",
+    "StateError",
     "TFRConfig",
     "TFRNet",
     "TfrnetError",
     "__version__",
+    "apply_state",
     "load_model",
     "read_examples",
     "read_requests",
@@ -37,10 +45,12 @@ if TYPE_CHECKING:
     from tfrnet.config import TFRConfig
     from tfrnet.data.examples import Example
     from tfrnet.data.requests import Request, read_examples, read_requests
-    from tfrnet.errors import TfrnetError
+    from tfrnet.errors import InputError, StateError, TfrnetError
     from tfrnet.models.load import load_model
     from tfrnet.session import Session
+    from tfrnet.state.apply import apply_state
     from tfrnet.tfr.controller import TFRNet
+    from tfrnet.tfr.outcome import Outcome
 
 
 def __getattr__(name: str) -> Any:

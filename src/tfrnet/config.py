@@ -24,8 +24,8 @@ def _option(
 class TFRConfig:
     """The settings of TFR-Net: `TFRConfig()` is our best, `TFRConfig.paper()` the paper's method.
 
-    A config is immutable and valid: a value out of range, a NaN or an unknown name raises
-    `InputError` when it is built, before any model is loaded.
+    A config is immutable and valid: a value out of range or a NaN raises `InputError` when it is
+    built, before any model is loaded; so does an unknown name given to `from_dict`.
     """
 
     # Which channels
@@ -148,12 +148,38 @@ class TFRConfig:
     @classmethod
     def paper(cls, **changes: Any) -> TFRConfig:
         """Return the paper's method and nothing else, with the named fields changed."""
+        # Written out, so that a better default never moves the paper's numbers.
         settings: dict[str, Any] = {
+            "score_tokens": "all",
+            "max_length": 256,
+            "retain_examples": 24,
+            "guard_examples": 64,
+            "forget_weight": 1,
+            "retain_weight": 1,
+            "risk_margin": 1,
+            "risk_decay": 0.7,
+            "variance_decay": 0.7,
+            "hit_decay": 0.7,
+            "hit_weight": 1,
+            "hit_quantile": 0.9,
             "step": "select",
             "steps": 1,
             "budget": 128,
-            "backtracks": 0,
+            "suppress_strength": 1,
+            "dormant_threshold": 0.1,
+            "max_sparsity": 0.04,
+            "current_risk_ceiling": 0.5,
+            "history_risk_ceiling": 0.5,
+            "recovery_threshold": 0,
+            "retain_gain": 1,
+            "current_penalty": 1,
+            "history_penalty": 1,
+            "hit_penalty": 1,
+            "recover_strength": 0.5,
+            "guard_relative": 0.05,
+            "guard_absolute": 0,
             "signed_scores": False,
+            "backtracks": 0,
         }
         return cls.from_dict(settings | changes)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -12,12 +13,12 @@ import tfrnet
 from tfrnet.config import TFRConfig
 from tfrnet.data.examples import Example
 from tfrnet.data.requests import Request
-from tfrnet.errors import InputError
+from tfrnet.errors import InputError, TfrnetWarning
 from tfrnet.models.fingerprint import fingerprint
 from tfrnet.state.applied import is_applied, refuse_applied
 from tfrnet.state.digests import example_digest, request_digest
 from tfrnet.state.manifest import Manifest
-from tfrnet.state.store import DEFAULT_KEEP, StateStore
+from tfrnet.state.store import StateStore
 from tfrnet.tfr.controller import Report, TFRNet
 from tfrnet.tfr.outcome import Outcome
 
@@ -41,11 +42,12 @@ class Session:
         tokenizer: PreTrainedTokenizerBase,
         state: str | Path,
         retain: Sequence[Example],
-        guard: Sequence[Example] | None = None,
+        *,
         config: TFRConfig | None = None,
+        guard: Sequence[Example] | None = None,
         seed: int | None = None,
         batch_size: int = 8,
-        keep: int = DEFAULT_KEEP,
+        keep: int | None = None,
         model_name: str = "",
         gradient_checkpointing: bool = False,
     ) -> None:
@@ -53,6 +55,10 @@ class Session:
         self.keep = keep
         known = StateStore.open(folder, write=True) if StateStore.exists(folder) else None
         try:
+            if known:
+                for repair in known.repairs:
+                    warnings.warn(f"repaired {folder}: {repair}", TfrnetWarning, stacklevel=2)
+                known.manifest.refuse_settings(folder, config, seed)
             self.net = TFRNet(
                 model,
                 tokenizer,
@@ -70,7 +76,9 @@ class Session:
         name = model_name or getattr(model, "name_or_path", "") or type(model).__name__
         try:
             if known:
-                known.manifest.refuse_other(folder, self._manifest(name, known.key()))
+                known.manifest.refuse_model(
+                    folder, fingerprint(model), self.net.mask.index.to_list()
+                )
             self.store = known or StateStore.create(
                 folder, lambda key: self._manifest(name, key), self.net.state
             )
@@ -126,6 +134,8 @@ class Session:
             "request_digest": request_digest(request, store.key()),
             "examples": len(request.examples),
             "seed": net.seed,
+            "dtype": str(net.model.dtype).removeprefix("torch."),
+            "batch_size": net.batch_size,
             "number": net.requests_seen + 1,
             "versions": versions(),
         }

@@ -75,6 +75,18 @@ def test_an_answer_without_tokens_is_an_error():
         encode(Example("", "x", is_text=True), TOKENIZER, 8)
 
 
+def test_a_prompt_that_ends_with_eos_itself_keeps_it():
+    encoded = encode(Example("Item 1<eos>", "red"), TOKENIZER, 64)
+    assert encoded.answer_start == len(tokens("Item 1<eos>"))
+    assert TOKENIZER.decode(encoded.ids[encoded.answer_start :]).strip() == "red"
+
+
+def test_an_empty_prompt_counts_as_one_token_to_follow_on():
+    encoded = encode(Example("", "red"), TOKENIZER, 64)
+    assert encoded.ids == (TOKENIZER.eos_token_id, *tokens("red"))
+    assert encoded.answer_length == len(tokens("red"))
+
+
 def test_batches_group_by_length_and_hold_everything_once():
     lengths = [5, 30, 6, 29, 7, 5]
     rows = [Encoded(tuple(range(n)), n - 2) for n in lengths]

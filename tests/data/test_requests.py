@@ -50,6 +50,7 @@ BAD = [
     ({"id": "r", "examples": [{"prompt": 1, "answer": "x"}]}, "prompt must be text"),
     ({"id": "r", "examples": ["x"]}, "an example must be an object"),
     ([1], "a request must be an object, not a list"),
+    ('{"id": "r", "examples": [{"text": "a \\ud800"}]}', "half of a surrogate pair"),
     ("{not json", "not JSON"),
     ('{"id": NaN}', "not JSON"),
 ]

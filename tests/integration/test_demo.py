@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tfrnet.cli.main import main
+from tfrnet.demo.story import prepare_folder
 
 
 @pytest.mark.real
@@ -44,3 +45,18 @@ def test_a_folder_that_is_not_the_demos_is_left_alone(tmp_path, monkeypatch, cap
 def test_an_unknown_topic_is_refused_with_the_list(tmp_path, monkeypatch, capsys):
     assert run_main(monkeypatch, "demo", "--out", tmp_path / "x", "--topic", "cooking") == 2
     assert "capitals" in capsys.readouterr().err
+
+
+def test_somebody_elses_demo_json_is_no_licence_to_delete(tmp_path, monkeypatch):
+    (tmp_path / "demo.json").write_text('{"scenes": 3}')
+    (tmp_path / "thesis.txt").write_text("mine")
+    assert run_main(monkeypatch, "demo", "--out", tmp_path) == 2
+    assert (tmp_path / "demo.json").read_text() == '{"scenes": 3}'
+
+
+def test_an_earlier_demo_is_replaced_and_nothing_else_in_its_folder(tmp_path):
+    prepare_folder(tmp_path / "demo")
+    (tmp_path / "demo" / "state").mkdir()
+    (tmp_path / "demo" / "notes.txt").write_text("mine")
+    prepare_folder(tmp_path / "demo")
+    assert sorted(path.name for path in (tmp_path / "demo").iterdir()) == ["demo.json", "notes.txt"]

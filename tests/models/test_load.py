@@ -296,7 +296,9 @@ def test_the_converted_default_model_is_found_in_the_cache(real, monkeypatch):
 
 def small_model(seed=0):
     torch.manual_seed(seed)
-    return torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.Linear(4, 3, bias=False))
+    model = torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.Linear(4, 3, bias=False))
+    model.config = tiny.ARCHITECTURES["llama"]()
+    return model
 
 
 @pytest.mark.parametrize("representable", [True, False])
@@ -355,3 +357,28 @@ def test_the_fingerprint_does_not_depend_on_the_chunks_it_is_computed_in(monkeyp
     before = fingerprint(model)
     monkeypatch.setattr("tfrnet.models.fingerprint._CHUNK", 100)
     assert fingerprint(model) == before
+
+
+def test_a_setting_that_changes_the_computation_changes_the_fingerprint():
+    model = tiny.make_model("llama")
+    before = fingerprint(model)
+    model.config.rope_parameters = dict(model.config.rope_parameters) | {"rope_theta": 100.0}
+    assert fingerprint(model) != before
+
+
+def test_offloaded_weights_have_the_same_fingerprint():
+    from accelerate import cpu_offload
+
+    model = tiny.make_model("llama")
+    before = fingerprint(model)
+    assert fingerprint(cpu_offload(model, torch.device("cpu"))) == before
+
+
+def test_a_multimodal_checkpoint_that_transformers_takes_for_a_causal_lm_is_not_refused():
+    from transformers import Gemma3Config
+
+    from tfrnet.models.load import _refuse_other_kinds
+
+    config = Gemma3Config()
+    config.architectures = ["Gemma3ForConditionalGeneration"]
+    _refuse_other_kinds(config, "gemma")

@@ -543,3 +543,53 @@ def test_no_write_permission_is_one_clear_error(
     if store:
         store.close()
         assert all(check.passed for check in verify(folder))
+
+
+def test_a_state_that_lost_manifest_and_ledger_is_not_made_anew(folder: Path) -> None:
+    before = contents(folder)
+    (folder / "manifest.json").unlink()
+    (folder / "ledger.jsonl").unlink()
+    with pytest.raises(StateError, match=r"manifest\.json is missing: the state is damaged"):
+        create(folder)
+    left = contents(folder)
+    assert {name for name in before if name.startswith("generations")} <= set(left)
+
+
+def test_without_a_word_on_it_no_more_is_thrown_away_than_before(tmp_path: Path) -> None:
+    folder = make_state(tmp_path / "state", commits=0)
+    with StateStore.open(folder, write=True) as store:
+        for number in range(1, 26):
+            commit(store, number, keep=100)
+        store.rollback(3)
+        assert store.layout.numbers() == [0, *range(2, 27)]
+        store.rollback(5, keep=2)
+        assert store.layout.numbers() == [0, 26, 27]
+
+
+def test_a_stray_file_among_the_generations_is_left_alone(folder: Path) -> None:
+    stray = folder / "generations" / "00000001 copy.safetensors"
+    stray.write_bytes(b"mine")
+    with StateStore.open(folder, write=True) as store:
+        commit(store, 4)
+        assert store.layout.numbers() == [0, 1, 2, 3, 4]
+    assert stray.read_bytes() == b"mine"
+
+
+def test_a_reader_is_not_disturbed_by_a_commit_between_its_two_reads(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = StateStore.open(folder, write=True)
+    read_pointer = StateStore._read_pointer
+
+    def commit_in_between(store: StateStore) -> dict:
+        pointer = read_pointer(store)
+        if store is not writer:
+            monkeypatch.setattr(StateStore, "_read_pointer", read_pointer)
+            commit(writer, 4)
+        return pointer
+
+    monkeypatch.setattr(StateStore, "_read_pointer", commit_in_between)
+    reader = StateStore.open(folder)
+    assert reader.generation == 4
+    assert is_equal(reader.load(), made_up_state(4))
+    writer.close()

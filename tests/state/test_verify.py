@@ -144,3 +144,13 @@ def test_values_that_no_request_leaves_are_found_even_with_a_matching_digest(
     (failed,) = failures(folder)
     assert failed.name == "generation 3"
     assert detail in failed.detail
+
+
+def test_an_unfinished_commit_is_no_damage_and_is_said(folder: Path) -> None:
+    generation_file(folder, 4).write_bytes(b"half of a genera")
+    with (folder / "ledger.jsonl").open("ab") as file:
+        file.write(b'{"kind":"req')
+    checks = verify(folder)
+    assert all(check.passed for check in checks)
+    assert "unfinished commit" in checks[0].detail
+    assert "unfinished commit" in checks[-1].detail

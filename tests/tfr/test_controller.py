@@ -138,6 +138,25 @@ def test_forgetting_stops_when_every_example_is_forgotten():
     assert outcome.accepted
     assert outcome.selected == 0
     assert outcome.attempts == 0
+    assert "nothing to do" in outcome.reason
+
+
+def test_a_refused_fisher_step_is_recorded_as_the_mask_that_was_refused():
+    net = make_net(TFRConfig(guard_relative=0.0, step_guard=0.0, backtracks=1))
+    outcome = net.forget(tiny.requests(1)[0])
+    assert not outcome.accepted
+    assert outcome.selected > 0
+    assert outcome.forget_loss_after != outcome.forget_loss_before
+    assert outcome.suppressed_now == 0
+
+
+def test_examples_longer_than_the_models_context_are_cut_to_it():
+    long = tiny.Example("very " * 400, "red")
+    net = TFRNet(
+        tiny.make_model("gpt2"), tiny.make_tokenizer(), [*RETAIN, long], TFRConfig(max_length=500)
+    )
+    net.forget(tiny.requests(1)[0])
+    assert max(len(encoded.ids) for encoded in net._retain_encoded) == 128
 
 
 def test_the_same_seed_gives_the_same_state_and_another_seed_another():

@@ -428,3 +428,26 @@ def test_scores_of_a_model_that_accelerate_has_placed(offload):
     else:
         placed = offload(model, {"": "cpu"}, force_hooks=True)
     close(score(placed, examples, values).magnitude, expected.magnitude, 1e-5)
+
+
+def test_checkpointing_does_not_switch_on_dropout():
+    """OPT's layers apply dropout themselves, by their own training flag."""
+    from transformers import OPTConfig, OPTForCausalLM
+
+    config = OPTConfig(
+        vocab_size=tiny.VOCABULARY,
+        hidden_size=32,
+        ffn_dim=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        max_position_embeddings=64,
+        word_embed_proj_dim=32,
+        dropout=0.5,
+        pad_token_id=0,
+    )
+    torch.manual_seed(0)
+    model = OPTForCausalLM(config).eval()
+    values = torch.ones(channels(model).total)
+    plain = score(model, make_examples(3), values)
+    checkpointed = score(model, make_examples(3), values, gradient_checkpointing=True)
+    torch.testing.assert_close(checkpointed.magnitude, plain.magnitude, rtol=1e-4, atol=1e-9)

@@ -33,7 +33,7 @@ class SessionOptions:
     dtype: str
     device: str
     batch_size: int
-    keep: int
+    keep: int | None
     gradient_checkpointing: bool
 
 
@@ -44,13 +44,13 @@ def open_session(
 
     `may_be_done` tells whether requests that are applied already are fine (they are in a stream).
     """
-    config = chosen_config(options.preset, options.overrides)
+    config = _chosen_config(options)
     retain = read_examples(options.retain)
     guard = read_examples(options.guard) if options.guard else None
     refuse_overlap(requests, retain, "retain data")
     if guard:
         refuse_overlap(requests, guard, "guard data")
-    _check_state(options.state, requests, output, may_be_done)
+    _check_state(options, config, requests, output, may_be_done)
     name = model_name(options.model, options.state)
     loaded = load(name, options.dtype, options.device, output)
     from tfrnet.session import Session
@@ -71,32 +71,45 @@ def open_session(
 
 
 def _check_state(
-    folder: Path, requests: Sequence[Request], output: Output, may_be_done: bool
+    options: SessionOptions,
+    config: TFRConfig | None,
+    requests: Sequence[Request],
+    output: Output,
+    may_be_done: bool,
 ) -> None:
     """Find out before a large model is loaded that a state is in use, damaged or done already."""
     from tfrnet.state.applied import is_applied, refuse_applied
     from tfrnet.state.store import StateStore
 
+    folder = options.state
     if not StateStore.exists(folder):
         return
     with StateStore.open(folder, write=True) as store:
+        store.manifest.refuse_settings(folder, config, options.seed)
         for repair in store.repairs:
             output.note(f"repaired {folder}: {repair}")
         for request in requests:
             (is_applied if may_be_done else refuse_applied)(store, request)
 
 
-def chosen_config(preset: str | None, overrides: list[str]) -> TFRConfig | None:
+def _chosen_config(options: SessionOptions) -> TFRConfig | None:
     """Return the config asked for, or None where nothing was: an existing state has its own."""
-    if preset is None and not overrides:
+    if options.preset is None and not options.overrides:
         return None
-    return TFRConfig.preset(preset or "default").with_overrides(overrides)
+    from tfrnet.state.store import StateStore
+
+    if options.preset is None and StateStore.exists(options.state):
+        base = StateStore.open(options.state).manifest.tfr_config()
+    else:
+        base = TFRConfig.preset(options.preset or "default")
+    return base.with_overrides(options.overrides)
 
 
 def model_name(given: str | None, state: Path) -> str:
     """Return the model to load: the one given, the state's, or the default."""
     if given:
-        return given
+        # A path is kept whole, so that the state finds its model from any folder.
+        return str(Path(given).resolve()) if Path(given).exists() else given
     from tfrnet.state.store import StateStore
 
     if StateStore.exists(state):

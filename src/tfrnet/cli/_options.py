@@ -50,9 +50,21 @@ Device = Annotated[
     str, typer.Option(help="cpu, cuda, cuda:1, ..., auto, or balanced over several GPUs.")
 ]
 BatchSize = Annotated[
-    int, typer.Option(min=1, help="Examples per forward pass; changes speed, not results.")
+    int,
+    typer.Option(
+        min=1,
+        help="Examples per forward pass. Changes speed, and results by rounding only; "
+        "keep it for a bit-identical resume.",
+    ),
 ]
-Keep = Annotated[int, typer.Option(min=1, help="Generations kept for rollback, besides the first.")]
+Keep = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Generations kept for rollback, besides the first; 20, or as many as there are.",
+        show_default=False,
+    ),
+]
 Checkpointing = Annotated[
     bool,
     typer.Option(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -88,12 +88,8 @@ class Steps:
     def __init__(self, bar: Progress | None) -> None:
         self._bar = bar
 
-    @property
-    def stage(self) -> Callable[[str], None]:
-        """A function that shows what is being done now."""
-        return self._describe
-
-    def _describe(self, what: str) -> None:
+    def stage(self, what: str) -> None:
+        """Show what is being done now."""
         if self._bar:
             self._bar.update(self._bar.task_ids[0], description=what)
 
@@ -110,7 +106,9 @@ def outcome_line(outcome: Outcome) -> str:
         f"guard loss {outcome.guard_loss_before:.3f} -> {outcome.guard_loss_after:.3f}"
     )
     if not outcome.accepted:
-        return f"{outcome.id}: rejected, nothing changed ({outcome.reason})"
+        return f"{outcome.id}: rejected, nothing changed ({outcome.reason}); {losses}"
+    if not outcome.selected and not outcome.recovered:
+        return f"{outcome.id}: accepted without a change ({outcome.reason}); {losses}"
     return (
         f"{outcome.id}: accepted, {losses}, suppressed {outcome.selected}, "
         f"recovered {outcome.recovered}, capacity {100 * outcome.capacity:.2f} %, "

@@ -37,11 +37,12 @@ def command(
     parts = split(facts, topic)
     if not parts.same_topic:
         raise InputError(f"topic {topic!r} has too few facts for five requests; try capitals")
-    from tfrnet.demo.story import Accuracies, Listener, prepare_folder, summary, tell
+    from tfrnet.demo.story import Accuracies, Listener, check_folder, prepare_folder, summary, tell
 
-    prepare_folder(out)
+    check_folder(out)
     output.say(f"{len(facts)} facts in {len(topics)} topics; to be forgotten: 40 about {topic}")
     loaded = load(DEFAULT_MODEL, "auto", "cpu", output)
+    prepare_folder(out)
 
     def measured(accuracies: Accuracies) -> None:
         output.say(

@@ -27,7 +27,7 @@ def command(
     dtype: opt.Dtype = "auto",
     device: opt.Device = "auto",
     batch_size: opt.BatchSize = 8,
-    keep: opt.Keep = 20,
+    keep: opt.Keep = None,
     gradient_checkpointing: opt.Checkpointing = False,
     as_json: opt.AsJson = False,
 ) -> int:
@@ -40,18 +40,18 @@ def command(
     output = Output(as_json)
     wanted = read_one_request(request)
     options = SessionOptions(
-        state,
-        model,
-        retain,
-        guard,
-        preset,
-        overrides or [],
-        seed,
-        dtype,
-        device,
-        batch_size,
-        keep,
-        gradient_checkpointing,
+        state=state,
+        model=model,
+        retain=retain,
+        guard=guard,
+        preset=preset,
+        overrides=overrides or [],
+        seed=seed,
+        dtype=dtype,
+        device=device,
+        batch_size=batch_size,
+        keep=keep,
+        gradient_checkpointing=gradient_checkpointing,
     )
     with (
         open_session(options, [wanted], output, may_be_done=False) as session,

@@ -29,8 +29,11 @@ def _line(entry: dict[str, Any]) -> str:
     text = f"{start}{entry['outcome']}  {entry['id']}  "
     if entry["outcome"] == "rejected":
         return f"{text}{entry['reason']}"
-    return (
-        f"{text}forget loss {entry['forget_loss_before']:.2f} -> {entry['forget_loss_after']:.2f}, "
-        f"guard loss {entry['guard_loss_before']:.3f} -> {entry['guard_loss_after']:.3f}, "
-        f"suppressed {entry['selected']}, recovered {entry['recovered']}"
-    )
+    losses = f"forget loss {_loss(entry, 'forget_loss')}, guard loss {_loss(entry, 'guard_loss')}"
+    return f"{text}{losses}, suppressed {entry['selected']}, recovered {entry['recovered']}"
+
+
+def _loss(entry: dict[str, Any], name: str) -> str:
+    before, after = entry[f"{name}_before"], entry[f"{name}_after"]
+    shown = ["not finite" if value is None else f"{value:.3f}" for value in (before, after)]
+    return " -> ".join(shown)

@@ -13,7 +13,7 @@ from tfrnet.cli._output import Output
 def command(
     to: Annotated[int, typer.Option(min=0, help="Generation to return to; 'status' lists them.")],
     state: opt.State = opt.DEFAULT_STATE,
-    keep: opt.Keep = 20,
+    keep: opt.Keep = None,
     as_json: opt.AsJson = False,
 ) -> int:
     """Return to a kept generation. Nothing is erased: the return is a new entry of the ledger."""

@@ -25,7 +25,7 @@ def command(
     dtype: opt.Dtype = "auto",
     device: opt.Device = "auto",
     batch_size: opt.BatchSize = 8,
-    keep: opt.Keep = 20,
+    keep: opt.Keep = None,
     gradient_checkpointing: opt.Checkpointing = False,
     retry_rejected: Annotated[
         bool, typer.Option("--retry-rejected", help="Try requests again that were rejected.")
@@ -35,25 +35,26 @@ def command(
     """Forget a stream of requests. Stop it at any time; the same command goes on.
 
     The final state is the same, bit for bit, as that of a run that was never stopped.
-    Exit code 0: all accepted. 1: some were rejected. 2: the input cannot be used.
+    Exit code 0: all of the stream is applied. 1: some of it was rejected, in this run or an
+    earlier one. 2: the input cannot be used.
     """
     from tfrnet.data.requests import read_requests
 
     output = Output(as_json)
     requests = read_requests(stream)
     options = SessionOptions(
-        state,
-        model,
-        retain,
-        guard,
-        preset,
-        overrides or [],
-        seed,
-        dtype,
-        device,
-        batch_size,
-        keep,
-        gradient_checkpointing,
+        state=state,
+        model=model,
+        retain=retain,
+        guard=guard,
+        preset=preset,
+        overrides=overrides or [],
+        seed=seed,
+        dtype=dtype,
+        device=device,
+        batch_size=batch_size,
+        keep=keep,
+        gradient_checkpointing=gradient_checkpointing,
     )
     outcomes = []
     skipped: list[str] = []
@@ -80,13 +81,19 @@ def command(
                 "progress left no trace; the same command goes on"
             ) from None
         generation = session.store.generation
-    rejected = [outcome.id for outcome in outcomes if not outcome.accepted]
+        rejected = [r.id for r in requests if r.id in session.store.history.rejected]
+    accepted = sum(outcome.accepted for outcome in outcomes)
     if skipped:
         output.say(f"{len(skipped)} of {len(requests)} requests were done before")
     output.say(
-        f"state {state}: generation {generation}, {len(outcomes) - len(rejected)} accepted and "
-        f"{len(rejected)} rejected in this run"
+        f"state {state}: generation {generation}, {accepted} accepted and "
+        f"{len(outcomes) - accepted} rejected in this run"
     )
+    if rejected:
+        output.say(
+            f"{len(rejected)} of the stream's requests are rejected ({', '.join(rejected[:5])}"
+            f"{', ...' if len(rejected) > 5 else ''}); --retry-rejected tries them again"
+        )
     output.result(
         "run",
         {

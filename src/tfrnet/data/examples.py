@@ -62,9 +62,11 @@ def encode(
     ids: list[int] = tokenizer(example.joined)["input_ids"]
     context = example.prompt.rstrip()
     context_ids: list[int] = tokenizer(context)["input_ids"] if context else []
-    if context_ids and context_ids[-1] == tokenizer.eos_token_id:
+    if context_ids and context_ids[-1] == tokenizer.eos_token_id != ids[len(context_ids) - 1]:
         # A tokenizer that ends every text with EOS ends the prompt with one too.
         context_ids.pop()
+    if not context and not example.is_text:
+        ids = _with_prefix(ids, tokenizer)
     # The first token of all has nothing before it to be predicted from.
     answer_start = max(len(context_ids), 1)
     answer_length = len(ids) - answer_start
@@ -74,10 +76,17 @@ def encode(
         what = "text" if example.is_text else "answer"
         raise InputError(
             f"{label}: the {what} has {answer_length} tokens, but max_length {max_length} leaves "
-            f"room for {max_length - 1}; split it or raise max_length"
+            f"room for {max_length - 1}; split it, or raise max_length within the model's context"
         )
     cut = max(0, len(ids) - max_length)
     return Encoded(tuple(ids[cut:]), answer_start - cut)
+
+
+def _with_prefix(ids: list[int], tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """Give an answer without a prompt one token to follow on: BOS, else EOS."""
+    options = (tokenizer.bos_token_id, tokenizer.eos_token_id)
+    prefix = next((token for token in options if token is not None), None)
+    return ids if prefix is None or ids[:1] == [prefix] else [prefix, *ids]
 
 
 def encode_all(

@@ -37,9 +37,7 @@ def parse_example(value: Any, where: str, line: int = 0) -> Example:
     if keys == {"text"}:
         return Example("", _text(value["text"], "text", where), is_text=True, line=line)
     if keys == {"prompt", "answer"}:
-        prompt = value["prompt"]
-        if not isinstance(prompt, str):
-            raise InputError(f"{where}: prompt must be text, not {_kind(prompt)}")
+        prompt = _string(value["prompt"], "prompt", where)
         return Example(prompt, _text(value["answer"], "answer", where), line=line)
     found = ", ".join(sorted(keys)) or "nothing"
     raise InputError(f"{where}: an example has either prompt and answer, or text; found {found}")
@@ -156,12 +154,21 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not a JSON value")
 
 
-def _text(value: Any, name: str, where: str) -> str:
+def _string(value: Any, name: str, where: str) -> str:
     if not isinstance(value, str):
         raise InputError(f"{where}: {name} must be text, not {_kind(value)}")
-    if not value.strip():
-        raise InputError(f"{where}: {name} is empty")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{where}: {name} holds half of a surrogate pair") from None
     return value
+
+
+def _text(value: Any, name: str, where: str) -> str:
+    text = _string(value, name, where)
+    if not text.strip():
+        raise InputError(f"{where}: {name} is empty")
+    return text
 
 
 def _kind(value: Any) -> str:

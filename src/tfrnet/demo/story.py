@@ -20,6 +20,7 @@ from tfrnet.tfr.controller import Report
 from tfrnet.tfr.outcome import Outcome
 
 _MARKER = "demo.json"
+_MADE_BY = {"made_by": "tfrnet demo"}
 _NEW_TOKENS = 12
 
 
@@ -53,14 +54,27 @@ class Listener:
     request_done: Callable[[Outcome], None]
 
 
+def check_folder(folder: Path) -> None:
+    """Raise if a folder holds something else than an earlier demo."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())) and not _is_demo(folder):
+        raise InputError(f"{folder} exists and was not made by the demo; choose another --out")
+
+
 def prepare_folder(folder: Path) -> None:
     """Make the demo's folder; an earlier demo there is replaced, anything else is left alone."""
-    if folder.exists() and any(folder.iterdir()):
-        if not (folder / _MARKER).is_file():
-            raise InputError(f"{folder} exists and was not made by the demo; choose another --out")
-        shutil.rmtree(folder)
+    check_folder(folder)
+    shutil.rmtree(folder / "state", ignore_errors=True)
+    for name in ("requests.jsonl", "retain.jsonl", "trajectory.png"):
+        (folder / name).unlink(missing_ok=True)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / _MARKER).write_text("{}\n")
+    (folder / _MARKER).write_text(json.dumps(_MADE_BY) + "\n")
+
+
+def _is_demo(folder: Path) -> bool:
+    try:
+        return bool(json.loads((folder / _MARKER).read_text())["made_by"] == _MADE_BY["made_by"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 def tell(
@@ -93,7 +107,7 @@ def tell(
     ]
     seconds = time.perf_counter() - start
     story = Story(before, after, outcomes, generations, seconds, picture)
-    (folder / _MARKER).write_text(json.dumps(summary(story), indent=1) + "\n")
+    (folder / _MARKER).write_text(json.dumps(_MADE_BY | summary(story), indent=1) + "\n")
     return story
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import warnings
 from collections import Counter
@@ -29,11 +28,6 @@ class Projection:
     width: int
     start: int
 
-    @property
-    def channels(self) -> slice:
-        """The module's part of a flat channel tensor."""
-        return slice(self.start, self.start + self.width)
-
 
 class ChannelIndex(Sequence[Projection]):
     """The selected projections, in the order of `model.named_modules()`."""
@@ -53,12 +47,6 @@ class ChannelIndex(Sequence[Projection]):
     def __getitem__(self, position: Any) -> Any:
         return self._projections[position]
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ChannelIndex) and self.to_list() == other.to_list()
-
-    def __hash__(self) -> int:
-        return hash(self.digest())
-
     def split(self, flat: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Cut a flat channel tensor (channels last) into one view per projection."""
         return torch.split(flat, self.widths, dim=-1)
@@ -66,10 +54,6 @@ class ChannelIndex(Sequence[Projection]):
     def to_list(self) -> list[list[Any]]:
         """Return names and widths as plain JSON values."""
         return [[projection.name, projection.width] for projection in self]
-
-    def digest(self) -> str:
-        """Return a hash of names and widths in order."""
-        return hashlib.sha256(repr(self.to_list()).encode()).hexdigest()
 
 
 def is_projection(module: nn.Module) -> bool:

@@ -40,6 +40,8 @@ def export_dense(
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} exists already and is not empty; choose a new folder")
     model = mask.model
+    if any(parameter.is_meta for parameter in model.parameters()):
+        raise InputError("a model whose weights are offloaded cannot be exported; load it whole")
     weights = model.state_dict() | folded_tensors(model, mask.index, mask.values)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)

@@ -94,8 +94,12 @@ def _dtype(name: str, placement: dict[str, Any]) -> torch.dtype | str:
 
 
 def _refuse_other_kinds(config: Any, name: str) -> None:
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
+
     architectures = config.architectures or []
-    causal = any("CausalLM" in a or "LMHead" in a for a in architectures)
+    mapped = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING
+    known = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)].__name__ if mapped else None
+    causal = any(a == known or "CausalLM" in a or "LMHead" in a for a in architectures)
     if config.is_encoder_decoder or (architectures and not causal):
         kind = architectures[0] if architectures else config.model_type
         raise InputError(f"{name} is a {kind}, not a causal language model")

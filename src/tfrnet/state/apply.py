@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfrnet.errors import StateError
 from tfrnet.masking.channels import find_channels
 from tfrnet.masking.mask import ChannelMask
 from tfrnet.models.fingerprint import fingerprint
@@ -20,12 +19,8 @@ def apply_state(
 ) -> ChannelMask:
     """Attach the mask of a state (the current or a kept generation) to its base model."""
     store = StateStore.open(Path(folder))
-    manifest = store.manifest
-    if fingerprint(model) != manifest.fingerprint:
-        raise StateError(f"state {folder} was made for another base model ({manifest.model})")
-    index = find_channels(model, manifest.tfr_config())
-    if index.to_list() != manifest.channels:
-        raise StateError(f"state {folder} was made for other channels than this model has")
+    index = find_channels(model, store.manifest.tfr_config())
+    store.manifest.refuse_model(Path(folder), fingerprint(model), index.to_list())
     state = store.load(generation)
     mask = ChannelMask(model, index)
     mask.set(state.mask)

@@ -3,38 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 
-@dataclass
 class History:
-    """The ledger's entries played back."""
+    """The ledger's entries played back.
 
-    generation: int = 0
-    requests_seen: int = 0
-    applied: dict[str, str] = field(default_factory=dict)  # request id -> keyed digest
-    rejected: dict[str, str] = field(default_factory=dict)
-    digests: dict[int, str] = field(default_factory=dict)  # generation -> state digest
+    `applied` and `rejected` map request ids to keyed digests, `digests` generations to digests.
+    """
+
+    def __init__(self) -> None:
+        self.generation = 0
+        self.requests_seen = 0
+        self.applied: dict[str, str] = {}
+        self.rejected: dict[str, str] = {}
+        self.digests: dict[int, str] = {}
+        self._entries: list[dict[str, Any]] = []
+        self._last_of: dict[int, int] = {}  # generation -> position of its last entry
 
     @classmethod
     def of(cls, entries: Sequence[dict[str, Any]]) -> History:
         """Play back a ledger."""
         history = cls()
-        at_generation: dict[int, tuple[dict[str, str], dict[str, str]]] = {}
         for entry in entries:
-            kind = entry["kind"]
-            if kind == "request":
-                history.requests_seen += 1
-                outcome = history.applied if entry["outcome"] == "accepted" else history.rejected
-                outcome[entry["id"]] = entry["request_digest"]
-                if entry["outcome"] == "accepted":
-                    history.rejected.pop(entry["id"], None)
-            elif kind == "rollback":
-                # Undone requests may be asked for again, rejected ones tried again.
-                applied, rejected = at_generation[entry["to"]]
-                history.applied, history.rejected = dict(applied), dict(rejected)
-            history.generation = entry["generation"]
-            history.digests[history.generation] = entry["state_after"]
-            at_generation[history.generation] = (dict(history.applied), dict(history.rejected))
+            history.advance(entry)
         return history
+
+    def advance(self, entry: dict[str, Any]) -> None:
+        """Take in the next entry."""
+        if entry["kind"] == "request":
+            self.requests_seen += 1
+            if entry["outcome"] == "accepted":
+                self.applied[entry["id"]] = entry["request_digest"]
+                self.rejected.pop(entry["id"], None)
+            else:
+                self.rejected[entry["id"]] = entry["request_digest"]
+        elif entry["kind"] == "rollback":
+            # Undone requests may be asked for again, rejected ones tried again.
+            then = History.of(self._entries[: self._last_of[entry["to"]] + 1])
+            self.applied, self.rejected = then.applied, then.rejected
+        self.generation = entry["generation"]
+        self.digests[self.generation] = entry["state_after"]
+        self._last_of[self.generation] = len(self._entries)
+        self._entries.append(entry)

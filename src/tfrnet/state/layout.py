@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 
@@ -22,7 +23,8 @@ class Layout:
 
     def numbers(self) -> list[int]:
         """Return the generations that are there, ascending."""
-        return sorted(int(path.stem) for path in self.generations.glob("[0-9]*.safetensors"))
+        names = [path.stem for path in self.generations.glob("*.safetensors")]
+        return sorted(int(name) for name in names if re.fullmatch(r"\d{8,}", name))
 
     def partials(self) -> list[Path]:
         """Return the temporary files that a crash has left."""

@@ -20,6 +20,7 @@ class FolderLock:
             holder = os.read(self._descriptor, 32).decode(errors="replace").strip()
             os.close(self._descriptor)
             who = f"process {holder}" if holder.isdigit() else "another process"
+            who = "this process" if holder == str(os.getpid()) else who
             raise StateError(f"state {folder} is in use by {who}; wait until it ends") from None
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, str(os.getpid()).encode(), 0)

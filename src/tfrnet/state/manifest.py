@@ -41,7 +41,7 @@ class Manifest:
         if found != FORMAT:
             raise StateError(
                 f"{path} has state format {found}, and this version of tfrnet reads format "
-                f"{FORMAT}; use a newer version"
+                f"{FORMAT}; use a newer version of tfrnet"
             )
         try:
             return cls(**values)
@@ -59,25 +59,32 @@ class Manifest:
         """Return the number of channels in all."""
         return sum(width for _, width in self.channels)
 
-    def refuse_other(self, folder: Path, wanted: Manifest) -> None:
-        """Raise if the state was made for something else, saying for what."""
-        if wanted.fingerprint != self.fingerprint:
+    def refuse_model(self, folder: Path, fingerprint: str, channels: list[list[Any]]) -> None:
+        """Raise if the state was made for another base model or channel selection."""
+        if fingerprint != self.fingerprint:
             raise StateError(
                 f"state {folder} was made for another base model ({self.model}, fingerprint "
-                f"{self.fingerprint[:12]}); this one is {wanted.model}, {wanted.fingerprint[:12]}"
+                f"{self.fingerprint[:12]}); this one has fingerprint {fingerprint[:12]}"
             )
-        if wanted.channels != self.channels:
+        if channels != self.channels:
+            count = sum(width for _, width in channels)
             raise StateError(
                 f"state {folder} was made for another channel selection ({self.channel_count()} "
-                f"channels in {len(self.channels)} projections, now {wanted.channel_count()} in "
-                f"{len(wanted.channels)}); use its target_modules and layers"
+                f"channels in {len(self.channels)} projections, now {count} in {len(channels)}); "
+                "use its target_modules and layers"
             )
-        changed = sorted(k for k, v in wanted.config.items() if self.config.get(k) != v)
+
+    def refuse_settings(self, folder: Path, config: TFRConfig | None, seed: int | None) -> None:
+        """Raise if the state was made with other settings than those asked for."""
+        wanted = {} if config is None else config.to_dict()
+        changed = sorted(k for k, v in wanted.items() if self.config.get(k) != v)
         if changed:
             name = changed[0]
+            selects = name in ("target_modules", "layers")
+            selection = "another channel selection, " if selects else ""
             raise StateError(
-                f"state {folder} was made with {name}={self.config.get(name)}, not "
-                f"{wanted.config[name]}; its settings are fixed, start another state to change them"
+                f"state {folder} was made with {selection}{name}={self.config.get(name)}, not "
+                f"{wanted[name]}; its settings are fixed, start another state to change them"
             )
-        if wanted.seed != self.seed:
-            raise StateError(f"state {folder} was made with seed {self.seed}, not {wanted.seed}")
+        if seed not in (None, self.seed):
+            raise StateError(f"state {folder} was made with seed {self.seed}, not {seed}")

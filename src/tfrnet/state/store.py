@@ -41,6 +41,8 @@ class StateStore:
     def __init__(self, folder: Path, lock: FolderLock | None) -> None:
         self.layout = Layout(folder)
         self.repairs: list[str] = []
+        # Whether a commit was cut off, or is going on in another process.
+        self.unfinished = False
         self._lock = lock
         # Set while a commit is under way; memory may then be behind the disk.
         self._in_doubt = False
@@ -179,18 +181,21 @@ class StateStore:
     # Writing
 
     def commit(
-        self, record: Mapping[str, Any], state: ChannelState | None, keep: int = DEFAULT_KEEP
+        self, record: Mapping[str, Any], state: ChannelState | None, keep: int | None = None
     ) -> dict[str, Any]:
-        """Record a request. With a state it becomes the next generation; without, nothing moves."""
+        """Record a request. With a state it becomes the next generation; without, nothing moves.
+
+        At most `keep` generations besides the first stay; by default 20, or as many as there are.
+        """
         return self._commit({"kind": "request"} | dict(record), state, keep)
 
-    def rollback(self, generation: int, keep: int = DEFAULT_KEEP) -> dict[str, Any]:
+    def rollback(self, generation: int, keep: int | None = None) -> dict[str, Any]:
         """Return to a kept generation. Its state becomes the newest one, as a new ledger entry."""
         state = self.load(generation)
         return self._commit({"kind": "rollback", "to": generation}, state, keep)
 
     def _commit(
-        self, record: Mapping[str, Any], state: ChannelState | None, keep: int
+        self, record: Mapping[str, Any], state: ChannelState | None, keep: int | None
     ) -> dict[str, Any]:
         if self._lock is None:
             raise StateError(f"state {self.layout.folder} must be opened for writing first")
@@ -200,6 +205,7 @@ class StateStore:
             )
         with _file_errors(self.layout.folder, "written"):
             ledger_size = self.layout.ledger.stat().st_size
+            kept = sum(number > 0 for number in self.layout.numbers())
         before = self.history.digests[self.generation]
         number = self.generation + (state is not None)
         body = dict(record) | {
@@ -227,9 +233,10 @@ class StateStore:
             self._after_failure(entry, None if in_ledger else ledger_size)
             raise
         self.entries.append(entry)
-        self.history = History.of(self.entries)
+        self.history.advance(entry)
         self._in_doubt = False
-        self._prune(keep)
+        # Without a word on it, what an earlier, larger --keep has kept is not thrown away.
+        self._prune(max(DEFAULT_KEEP, kept) if keep is None else keep)
         return entry
 
     def _after_failure(self, entry: dict[str, Any], cut_ledger_to: int | None) -> str:
@@ -259,8 +266,10 @@ class StateStore:
 
     def _read(self, repair: bool) -> None:
         """Read ledger and pointer and see that they agree, finishing a commit that was cut off."""
+        # The pointer first: beside a writer it may then be one line behind, as after a crash.
+        pointer = self._read_pointer()
         content = ledger.read(self.layout.ledger)
-        entries, pointer = content.entries, self._read_pointer()
+        entries = content.entries
         if not entries:
             raise StateError(f"{self.layout.ledger} is damaged: it has no whole line")
         if entries[0].get("manifest") != self._manifest_digest:
@@ -268,6 +277,7 @@ class StateStore:
                 f"{self.layout.manifest} is damaged: it is not the one that the state was made with"
             )
         behind = len(entries) - pointer["entries"]
+        self.unfinished = bool(behind or content.torn_bytes)
         known = entries[pointer["entries"] - 1] if 0 <= behind <= 1 else {}
         if (known.get("hash"), known.get("generation")) != (pointer["head"], pointer["generation"]):
             raise StateError(
@@ -323,9 +333,13 @@ def _file_errors(folder: Path, doing: str) -> Iterator[None]:
 
 def _refuse_headless(layout: Layout) -> None:
     """A state that has seen requests but lost its manifest is damaged, not absent."""
-    if layout.manifest.exists() or not layout.ledger.is_file():
+    if layout.manifest.exists():
         return
-    if len(ledger.read(layout.ledger).entries) > 1:
+    if not layout.ledger.is_file():
+        lost = layout.pointer.exists() or any(number > 0 for number in layout.numbers())
+    else:
+        lost = len(ledger.read(layout.ledger).entries) > 1
+    if lost:
         raise StateError(f"{layout.manifest} is missing: the state is damaged")
 
 

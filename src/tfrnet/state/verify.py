@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from tfrnet.errors import StateError
+from tfrnet.state.layout import Layout
 from tfrnet.state.store import StateStore
 from tfrnet.tfr.memory import ChannelState
 
@@ -23,11 +24,16 @@ class Check:
 
 def verify(folder: Path) -> list[Check]:
     """Check a state folder without changing it. Opening it checks the chain and the pointer."""
+    layout = Layout(folder)
+    if not (layout.manifest.exists() or layout.ledger.exists()):
+        raise StateError(f"{folder} holds no state (no manifest.json)")
     try:
         store = StateStore.open(folder)
     except StateError as error:
         return [Check("ledger chain, pointer and manifest", False, str(error))]
     entries = f"{len(store.entries)} lines"
+    if store.unfinished:
+        entries += "; an unfinished commit is put right when the state is next opened for writing"
     checks = [Check("ledger chain, pointer and manifest", True, entries), _check_key(store)]
     return checks + [_check_generation(store, number) for number in _expected(store)]
 
@@ -52,6 +58,8 @@ def _expected(store: StateStore) -> list[int]:
 
 def _check_generation(store: StateStore, number: int) -> Check:
     name = f"generation {number}"
+    if number == store.generation + 1:
+        return Check(name, True, "of an unfinished commit, not in the ledger yet")
     if number not in store.history.digests:
         return Check(name, False, f"{store.layout.generation(number)} is not in the ledger")
     try:

@@ -55,6 +55,7 @@ class TFRNet:
         tokenizer: PreTrainedTokenizerBase,
         retain: Sequence[Example],
         config: TFRConfig | None = None,
+        *,
         guard: Sequence[Example] | None = None,
         seed: int = 0,
         batch_size: int = 8,
@@ -67,6 +68,7 @@ class TFRNet:
         self.config = config or TFRConfig()
         self.tokenizer = tokenizer
         self.seed = seed
+        self.batch_size = batch_size
         self.retain = list(retain)
         self.guard = choose_guard(guard or retain, self.config.guard_examples, seed)
         self.requests_seen = 0
@@ -75,6 +77,8 @@ class TFRNet:
             tokens=self.config.score_tokens,
             gradient_checkpointing=gradient_checkpointing,
         )
+        positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+        self._max_length = min(self.config.max_length, positions or self.config.max_length)
         self._retain_encoded = self._encode(self.retain, "retain data")
         self._guard_encoded = self._encode(self.guard, "guard data")
         self._guard_loss: float | None = None
@@ -110,18 +114,16 @@ class TFRNet:
         """Take the mask off the model, which is then what it was before."""
         self.mask.detach()
 
-    def check(self, requests: Sequence[Request]) -> None:
-        """Raise if a request cannot be applied for what it holds, without computing anything."""
+    def check(self, requests: Sequence[Request]) -> list[list[Encoded]]:
+        """Return the requests' tokens, or raise if one cannot be applied for what it holds."""
         refuse_overlap(requests, self.retain, "retain data")
         refuse_overlap(requests, self.guard, "guard data")
-        for request in requests:
-            self._encode(request.examples, f"request {request.id!r}")
+        return [self._encode(r.examples, f"request {r.id!r}") for r in requests]
 
     def propose(self, request: Request, report: Report | None = None) -> Proposal:
         """Work out what a request would do, leaving state and mask as they are."""
         say = report or (lambda stage: None)
-        self.check([request])
-        forget = self._encode(request.examples, f"request {request.id!r}")
+        (forget,) = self.check([request])
         clock = _Clock()
         with frozen(self.model):
             try:
@@ -185,7 +187,7 @@ class TFRNet:
         return Outcome(
             id=name,
             outcome="accepted" if candidate.verdict.accepted else "rejected",
-            reason=candidate.verdict.reason,
+            reason=candidate.note or candidate.verdict.reason,
             forget_loss_before=evidence.forget.loss,
             forget_loss_after=forget_after,
             retain_loss_before=evidence.retain.loss,
@@ -207,7 +209,7 @@ class TFRNet:
         return float(evaluate_losses(self.model, examples, self._options.batch_size).mean())
 
     def _encode(self, examples: Sequence[Example], label: str) -> list[Encoded]:
-        return encode_all(examples, self.tokenizer, self.config.max_length, label)
+        return encode_all(examples, self.tokenizer, self._max_length, label)
 
     def _retain_sample(self) -> list[Encoded]:
         """Return the retain examples of this request: seeded, and new for each request."""

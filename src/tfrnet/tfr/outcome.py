@@ -9,7 +9,11 @@ from typing import Any, Literal
 
 @dataclass(frozen=True)
 class Outcome:
-    """The record of one request; sizes are numbers of channels, losses means over examples."""
+    """The record of one request; sizes are numbers of channels, losses means over examples.
+
+    Of a rejected request, the losses after and the sizes are those of the mask that was refused;
+    the counts of suppressed and dormant channels and the capacity are always the state's.
+    """
 
     id: str
     outcome: Literal["accepted", "rejected"]

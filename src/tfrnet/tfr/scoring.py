@@ -10,11 +10,15 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import torch
+from torch.utils.checkpoint import checkpoint
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from tfrnet.data.examples import Encoded, batches
+from tfrnet.errors import InputError
 from tfrnet.masking.mask import ChannelMask, FlattenedBatchError
 from tfrnet.models.forward import Batch, PaddingSide, answer_losses, collate, input_device
 
@@ -150,27 +154,20 @@ def frozen(model: PreTrainedModel) -> Iterator[None]:
 
 @contextmanager
 def _checkpointing(model: PreTrainedModel, wanted: bool) -> Iterator[None]:
-    """Recompute activations in the backward pass instead of keeping them."""
-    if not wanted:
-        yield
-        return
-    already = bool(model.is_gradient_checkpointing)
-    hooks = list(getattr(model, "_require_grads_hooks", None) or [])
-    if not already:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
-    layers = [m for m in model.modules() if getattr(m, "gradient_checkpointing", False)]
+    """Recompute each layer's activations in the backward pass instead of keeping them.
+
+    transformers' own switch works only in training mode, where some layers apply dropout.
+    """
+    layers = [m for m in model.modules() if wanted and isinstance(m, GradientCheckpointingLayer)]
+    if wanted and not layers:
+        raise InputError(f"{type(model).__name__} has no layers that can be checkpointed")
+    own_forwards = [layer.__dict__.get("forward") for layer in layers]
     for layer in layers:
-        # Layers checkpoint only in training mode; their children, so dropout, stay in eval mode.
-        layer.training = True
+        layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
     try:
         yield
     finally:
-        for layer in layers:
-            layer.training = False
-        if not already:
-            model.gradient_checkpointing_disable()
-            # Newer versions of transformers leave a hook on the embedding.
-            for hook in getattr(model, "_require_grads_hooks", None) or []:
-                if hook not in hooks:
-                    hook.remove()
-            model._require_grads_hooks = hooks
+        for layer, own in zip(layers, own_forwards, strict=True):
+            del layer.__dict__["forward"]
+            if own is not None:
+                layer.forward = own

@@ -34,8 +34,9 @@ def risk_variance(
 
 def hit_threshold(chi: torch.Tensor, quantile: float) -> torch.Tensor:
     """Return kappa_t: a quantile of the strictly positive risks, 0 where there is none."""
-    positive = chi[chi > 0]
-    return positive.quantile(quantile) if positive.numel() else chi.new_zeros(())
+    # In float64, so that interpolation does not round onto a risk that it should lie below.
+    positive = chi[chi > 0].double()
+    return positive.quantile(quantile) if positive.numel() else positive.new_zeros(())
 
 
 def hit_memory(

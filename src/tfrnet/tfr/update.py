@@ -43,6 +43,7 @@ class Candidate:
     pool: int = 0
     recovered: int = 0
     attempts: int = 1
+    note: str = ""
 
 
 def gather_evidence(
@@ -124,6 +125,7 @@ def select_update(
             pool,
             recovered,
             attempt,
+            "" if selected.numel() else "no channel could be suppressed",
         )
         if verdict.accepted or selected.numel() <= 1:
             break
@@ -170,7 +172,9 @@ def fisher_update(
             size *= tried.shrink(config.backtrack_factor)
         if not tried.accepted:
             if lowered is state.mask:
-                return Candidate(state, tried, attempts=attempts)
+                refused = ChannelState(trial, evidence.trajectory, fisher)
+                moved = (trial < state.mask).nonzero().flatten()
+                return Candidate(refused, tried, moved, attempts=attempts)
             break
         lowered, verdict = trial, judge(guard_before, tried.after, config)
         # The next step starts a notch above what the guard has just allowed.
@@ -186,7 +190,8 @@ def fisher_update(
             # The steps alone have passed; recovery is what would break the guard.
             mask, recovered = lowered, 0
     after = ChannelState(mask, evidence.trajectory, fisher)
-    return Candidate(after, verdict, suppressed, pool, recovered, attempts)
+    note = "" if attempts else "nothing to do: every example is over forget_ceiling already"
+    return Candidate(after, verdict, suppressed, pool, recovered, attempts, note)
 
 
 def _judge_step(request_before: float, before: float, after: float, config: TFRConfig) -> Verdict:
