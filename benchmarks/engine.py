@@ -38,6 +38,7 @@ from tfrnet.tfr.scoring import ScoreOptions, example_gradients, frozen
 
 MODEL = "smollm2-135m"
 BATCH, LENGTH, ANSWER = 8, 64, 8
+MEMORY_VARIANTS = ("plain", "plain, all logits", "scoring", "scoring, checkpointed")
 
 
 def examples() -> list[Encoded]:
@@ -58,13 +59,23 @@ def mask_of(model, share_suppressed: float = 0.03) -> ChannelMask:
     return mask
 
 
-def plain_pass(model) -> None:
-    """Forward and backward with frozen weights: only the embeddings' output asks for a gradient."""
+def plain_pass(model, all_logits: bool = False) -> None:
+    """Forward and backward with frozen weights: only the embeddings' output asks for a gradient.
+
+    With `all_logits` as everybody writes it, `model(..., labels=...).loss.backward()`; without,
+    through our own head for answer positions only, which leaves nothing but the mask to compare.
+    """
     handle = model.get_input_embeddings().register_forward_hook(
         lambda module, inputs, output: output.requires_grad_()
     )
     with frozen(model):
-        answer_losses(model, collate(examples(), torch.device("cpu"))).sum().backward()
+        if all_logits:
+            ids = torch.tensor([example.ids for example in examples()])
+            labels = ids.clone()
+            labels[:, :-ANSWER] = -100
+            model(input_ids=ids, labels=labels, use_cache=False).loss.backward()
+        else:
+            answer_losses(model, collate(examples(), torch.device("cpu"))).sum().backward()
     handle.remove()
 
 
@@ -100,9 +111,10 @@ def peak_memory(variant: str) -> dict[str, float]:
 
 def _memory_of(variant: str) -> None:
     model = load_model(MODEL).model
-    mask = None if variant == "plain" else mask_of(model)
+    mask = None if variant.startswith("plain") else mask_of(model)
     actions = {
         "plain": lambda: plain_pass(model),
+        "plain, all logits": lambda: plain_pass(model, all_logits=True),
         "scoring": lambda: scoring_pass(mask),
         "scoring, checkpointed": lambda: scoring_pass(mask, checkpointing=True),
     }
@@ -126,13 +138,14 @@ def measure_scoring() -> dict[str, float]:
         times = seconds(
             {
                 "plain": lambda: plain_pass(untouched),
+                "all logits": lambda: plain_pass(untouched, all_logits=True),
                 "scoring": lambda: scoring_pass(mask),
                 "checkpointed": lambda: scoring_pass(mask, checkpointing=True),
             },
             repeats=7,
         )
     plain = times["plain"]
-    memory = {v: peak_memory(v) for v in ("plain", "scoring", "scoring, checkpointed")}
+    memory = {v: peak_memory(v) for v in MEMORY_VARIANTS}
     return {
         "plain_seconds": plain,
         "scoring_seconds": times["scoring"],
@@ -140,6 +153,11 @@ def measure_scoring() -> dict[str, float]:
         "checkpointed_over_plain_time": times["checkpointed"] / plain,
         "plain_peak_mib": memory["plain"]["peak"],
         "scoring_peak_mib": memory["scoring"]["peak"],
+        "plain_all_logits_seconds": times["all logits"],
+        "scoring_over_plain_all_logits_time": times["scoring"] / times["all logits"],
+        "plain_all_logits_peak_mib": memory["plain, all logits"]["peak"],
+        "scoring_over_plain_all_logits_memory": memory["scoring"]["peak"]
+        / memory["plain, all logits"]["peak"],
         "scoring_over_plain_memory": memory["scoring"]["peak"] / memory["plain"]["peak"],
         "checkpointed_over_plain_memory": memory["scoring, checkpointed"]["peak"]
         / memory["plain"]["peak"],

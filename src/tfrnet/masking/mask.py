@@ -12,6 +12,7 @@ from weakref import WeakSet
 
 import torch
 from torch import nn
+from torch.nn.functional import linear
 from torch.utils.hooks import RemovableHandle
 
 from tfrnet.errors import InputError
@@ -124,10 +125,18 @@ class _MaskedForward:
         # In the module's own dictionary only where something else, such as accelerate, put it.
         self.had_own = "forward" in module.__dict__
         self.forward = module.forward
+        is_plain = not self.had_own and type(module).forward is nn.Linear.forward
+        self.parameters: dict[str, Any] | None = module._parameters if is_plain else None
         module.forward = self
 
     def __call__(self, *inputs: Any, **named: Any) -> torch.Tensor:
-        output: torch.Tensor = self.forward(*inputs, **named)
+        parameters = self.parameters
+        output: torch.Tensor
+        if parameters is None or named:
+            output = self.forward(*inputs, **named)
+        else:
+            # What a plain linear layer's own forward does, without the way there.
+            output = linear(inputs[0], parameters["weight"], parameters["bias"])
         if torch.is_grad_enabled():
             return output * self.values.to(output.device, output.dtype)
         try:
@@ -194,8 +203,15 @@ class _ScaleRows(torch.autograd.Function):
         faint: torch.Tensor,
         weights: torch.Tensor | None,
     ) -> torch.Tensor:
-        h = a * leaf.to(a.dtype).unsqueeze(1)
-        ctx.save_for_backward(h, leaf, faint, a[..., faint], weights)
+        faint_a = a[..., faint]
+        row = leaf.to(a.dtype).unsqueeze(1)
+        if a._is_view():
+            h = a * row
+        else:
+            # A projection's output is nobody else's yet: scaled in place, it needs no second copy.
+            h = a.mul_(row)
+            ctx.mark_dirty(a)
+        ctx.save_for_backward(h, leaf, faint, faint_a, weights)
         return h
 
     @staticmethod
