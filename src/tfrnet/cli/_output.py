@@ -44,10 +44,17 @@ class Output:
         if self.as_json:
             sys.stdout.write(json.dumps({"schema": f"tfrnet.{schema}/1"} | values) + "\n")
 
+    def _display(self) -> Console:
+        """Return where moving things go: the terminal that lines are printed on, if it is one.
+
+        On one console rich keeps lines and bars apart; on two they would overwrite each other.
+        """
+        return self.text if self.text.is_terminal and not self.as_json else self.notes
+
     @contextmanager
     def progress(self, total: int, unit: str) -> Iterator[Steps]:
         """Show a bar on a terminal, and nothing in a pipe."""
-        if not self.notes.is_terminal:
+        if not self._display().is_terminal:
             yield Steps(None)
             return
         from rich.progress import (
@@ -66,7 +73,7 @@ class Output:
             MofNCompleteColumn(),
             TimeElapsedColumn(),
             TextColumn("{task.description}", markup=False),
-            console=self.notes,
+            console=self._display(),
             transient=True,
         ) as bar:
             bar.add_task("", total=total)
@@ -75,10 +82,10 @@ class Output:
     @contextmanager
     def waiting(self, what: str) -> Iterator[None]:
         """Show that something is going on, on a terminal."""
-        if not self.notes.is_terminal:
+        if not self._display().is_terminal:
             yield
             return
-        with self.notes.status(what):
+        with self._display().status(what):
             yield
 
 

@@ -60,7 +60,7 @@ def split(
     requests: int = 5,
     per_request: int = 8,
     kept: int = 24,
-    others: int = 72,
+    others: int = 96,
     seed: int = 0,
 ) -> DemoSplit:
     """Cut requests out of one topic; retain data and the other evaluation set are other topics'."""
