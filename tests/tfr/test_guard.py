@@ -3,6 +3,7 @@ import math
 import pytest
 
 from tfrnet.tfr.guard import Verdict, guard_limit
+from tfrnet.tfr.update import Candidate
 
 
 @pytest.mark.parametrize(
@@ -40,3 +41,10 @@ def test_a_narrow_miss_shrinks_by_the_largest_share():
 
 def test_a_non_finite_loss_shrinks_by_the_largest_share():
     assert Verdict(2.0, math.nan, 2.1).shrink(0.5) == 0.5
+
+
+def test_a_refusal_is_never_hidden_behind_a_note():
+    refused = Candidate(None, Verdict(2.0, 3.0, 2.1), note="no channel could be suppressed")
+    assert "over the limit" in refused.reason
+    accepted = Candidate(None, Verdict(2.0, 2.0, 2.1), note="no channel could be suppressed")
+    assert accepted.reason == "no channel could be suppressed"

@@ -187,7 +187,7 @@ class TFRNet:
         return Outcome(
             id=name,
             outcome="accepted" if candidate.verdict.accepted else "rejected",
-            reason=candidate.note or candidate.verdict.reason,
+            reason=candidate.reason,
             forget_loss_before=evidence.forget.loss,
             forget_loss_after=forget_after,
             retain_loss_before=evidence.retain.loss,

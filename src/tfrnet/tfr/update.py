@@ -45,6 +45,11 @@ class Candidate:
     attempts: int = 1
     note: str = ""
 
+    @property
+    def reason(self) -> str:
+        """The verdict in words, or why an accepted request changed little or nothing."""
+        return self.note if self.note and self.verdict.accepted else self.verdict.reason
+
 
 def gather_evidence(
     state: ChannelState,
