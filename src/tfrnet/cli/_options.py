@@ -71,4 +71,19 @@ Checkpointing = Annotated[
         "--gradient-checkpointing", help="Trade time for memory when a large model is scored."
     ),
 ]
+DataDir = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder with the datasets (boolq/, openbookqa/, arithmetic/, tofu/); TFRNET_DATA "
+        "names one too. Without a folder they come from the Hugging Face hub.",
+        show_default=False,
+    ),
+]
+DataSource = Annotated[
+    str,
+    typer.Option(
+        "--source",
+        help="auto, folder, hub, or generated (arithmetic only; auto takes it without a folder).",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]

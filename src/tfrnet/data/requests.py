@@ -5,13 +5,13 @@ The same rules are written as JSON Schema in `schema/`; a test keeps the two in 
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tfrnet.data.examples import Example
+from tfrnet.data.jsonlines import json_lines
 from tfrnet.errors import InputError
 
 MAX_ID_LENGTH = 200
@@ -73,7 +73,7 @@ def read_requests(path: str | Path) -> list[Request]:
     """Read a stream: one request a line, ids distinct."""
     requests: list[Request] = []
     lines: dict[str, int] = {}
-    for number, value in _json_lines(Path(path)):
+    for number, value in json_lines(Path(path)):
         request = parse_request(value, f"{path}:{number}")
         if request.id in lines:
             raise InputError(
@@ -101,7 +101,7 @@ def read_examples(path: str | Path) -> list[Example]:
     """Read retain or guard data: one example a line."""
     examples = [
         parse_example(value, f"{path}:{number}", line=number)
-        for number, value in _json_lines(Path(path))
+        for number, value in json_lines(Path(path))
     ]
     if not examples:
         raise InputError(f"{path} holds no example")
@@ -128,30 +128,6 @@ def refuse_overlap(requests: Sequence[Request], kept: Sequence[Example], label: 
 def _words(example: Example) -> str:
     """Return what makes two examples the same: their words, however they are split and spaced."""
     return " ".join(example.joined.split())
-
-
-def _json_lines(path: Path) -> Iterator[tuple[int, Any]]:
-    try:
-        content = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise InputError(f"{path} does not exist") from None
-    except IsADirectoryError:
-        raise InputError(f"{path} is a folder; a JSON Lines file is needed") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 text (byte {error.start})") from None
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from None
-    # Only line feeds end a line: JSON text may hold other Unicode line separators.
-    for number, line in enumerate(content.split("\n"), start=1):
-        if line.strip():
-            try:
-                yield number, json.loads(line, parse_constant=_refuse_constant)
-            except ValueError as error:
-                raise InputError(f"{path}:{number}: not JSON ({error})") from None
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not a JSON value")
 
 
 def _string(value: Any, name: str, where: str) -> str:

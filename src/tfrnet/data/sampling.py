@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
+from itertools import zip_longest
+
+from tfrnet.data.items import Item
 
 
 def sample_indices(population: int, size: int, *key: object) -> list[int]:
@@ -12,8 +16,24 @@ def sample_indices(population: int, size: int, *key: object) -> list[int]:
     """
     if population <= size:
         return list(range(population))
+    return sorted(sorted(range(population), key=lambda i: _rank((*key, i)))[:size])
 
-    def rank(index: int) -> bytes:
-        return hashlib.sha256(repr((*key, index)).encode()).digest()
 
-    return sorted(sorted(range(population), key=rank)[:size])
+def shuffled(items: Sequence[Item], *key: object) -> list[Item]:
+    """Return items in a seeded order: one of each stratum in turn, one of each group in all.
+
+    The order hangs on the items' words, not on their places, so that a file with more or fewer
+    rows moves nothing else.
+    """
+    strata: dict[str, list[Item]] = {}
+    groups: set[str] = set()
+    for item in sorted(items, key=lambda item: (_rank((*key, item.digest)), item.key)):
+        if item.group not in groups:
+            groups.add(item.group)
+            strata.setdefault(item.stratum, []).append(item)
+    turns = zip_longest(*(strata[name] for name in sorted(strata)))
+    return [item for turn in turns for item in turn if item is not None]
+
+
+def _rank(key: tuple[object, ...]) -> bytes:
+    return hashlib.sha256(repr(key).encode()).digest()

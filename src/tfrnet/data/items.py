@@ -1,0 +1,82 @@
+"""Items: the rows of a dataset in the form that requests, retain data and evaluation share."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tfrnet.data.examples import Example
+from tfrnet.errors import InputError
+
+
+@dataclass(frozen=True)
+class Question:
+    """A prompt with its possible answers; `choices[gold]` is right.
+
+    `passage` is the part of the prompt, as a pair of character positions, that may lose its
+    beginning when the whole is too long; without it the prompt's own beginning may go.
+    """
+
+    prompt: str
+    choices: tuple[str, ...]
+    gold: int = 0
+    passage: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Item:
+    """One row of a dataset.
+
+    `key` says where it stands (`boolq/dev/17`). Items of one `group` share something that must
+    not be on both sides of a split: a passage, a question, a pair of operands. `fields` are the
+    row's own parts, from which other ways of asking are made. Samples take equally many of each
+    `stratum`. Without choices the answer is generated.
+    """
+
+    key: str
+    prompt: str
+    answer: str
+    group: str
+    choices: tuple[str, ...] = ()
+    passage: tuple[int, int] | None = None
+    stratum: str = ""
+    fields: Mapping[str, Any] = field(default_factory=dict, compare=False)
+
+    def __post_init__(self) -> None:
+        if not self.answer.strip():
+            raise InputError(f"{self.key}: the answer is empty")
+        for number, choice in enumerate(self.choices, start=1):
+            if not choice.strip():
+                raise InputError(f"{self.key}: choice {number} is empty")
+        if self.choices and self.answer not in self.choices:
+            raise InputError(f"{self.key}: the answer {self.answer!r} is none of the choices")
+
+    def example(self) -> Example:
+        """Return prompt and right answer, to be forgotten, kept or learned."""
+        return Example(self.prompt, self.answer)
+
+    def question(self) -> Question:
+        """Return the prompt with all choices, to be ranked."""
+        return Question(self.prompt, self.choices, self.choices.index(self.answer), self.passage)
+
+    @property
+    def digest(self) -> str:
+        """A digest of the words, wherever the item stands."""
+        words = [self.prompt, self.answer, *self.choices]
+        return hashlib.sha256(json.dumps(words).encode()).hexdigest()
+
+
+def refuse_shared_groups(parts: Mapping[str, Sequence[Item]]) -> None:
+    """Raise if two parts of a split share a group, naming an item of each."""
+    owners: dict[str, tuple[str, str]] = {}
+    for name, items in parts.items():
+        for item in items:
+            owner, key = owners.setdefault(item.group, (name, item.key))
+            if owner != name:
+                raise InputError(
+                    f"{name} overlaps {owner}: {item.key} and {key} share {item.group!r}; "
+                    "an evaluation on items that were trained on or forgotten means nothing"
+                )

@@ -1,0 +1,158 @@
+"""The continual protocol: which items are forgotten, kept, guarded and evaluated.
+
+For a forget task and a seed the same items come out on every machine. Everything but `forget` and
+`forget_eval`, which is a part of it, is disjoint by group: no passage, stem or pair of operands
+is shared. What is evaluated is never trained on: held-out items come from another split and share
+no group with the training split. They depend on the seed but not on the forget task, so all
+streams of a seed are measured on the same ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tfrnet.data.examples import Example
+from tfrnet.data.items import Item, refuse_shared_groups
+from tfrnet.data.requests import Request
+from tfrnet.data.sampling import shuffled
+from tfrnet.data.sources import Source
+from tfrnet.data.task import Task
+from tfrnet.data.tasks import find_task
+from tfrnet.errors import InputError
+
+STREAMS = ("arithmetic", "openbookqa", "boolq")
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How many items each part has; retain and guard sizes are (forget task, each other task)."""
+
+    requests: int = 20
+    request_size: int = 8
+    forget_eval: int = 100
+    heldout: int = 100
+    retain: tuple[int, int] = (240, 120)
+    guard: tuple[int, int] = (32, 16)
+
+    def __post_init__(self) -> None:
+        if min(self.requests, self.request_size, self.forget_eval, self.heldout) < 1:
+            raise InputError("a protocol needs at least one request, example and evaluation item")
+        if self.forget_eval > self.requests * self.request_size:
+            raise InputError(
+                f"forget_eval {self.forget_eval} is larger than the "
+                f"{self.requests * self.request_size} items that are forgotten"
+            )
+
+
+@dataclass(frozen=True)
+class Split:
+    """The parts of one stream; `retain`, `guard` and `heldout` are by task."""
+
+    forget_task: str
+    seed: int
+    request_size: int
+    forget: tuple[Item, ...]
+    forget_eval: tuple[Item, ...]
+    retain: Mapping[str, tuple[Item, ...]]
+    guard: Mapping[str, tuple[Item, ...]]
+    heldout: Mapping[str, tuple[Item, ...]]
+
+    def __post_init__(self) -> None:
+        refuse_shared_groups(
+            {name: items for name, items in self.parts().items() if name != "forget_eval"}
+        )
+        forgotten = {item.digest for item in self.forget}
+        if any(item.digest not in forgotten for item in self.forget_eval):
+            raise InputError("forget_eval holds an item that is never forgotten")
+
+    def parts(self) -> dict[str, tuple[Item, ...]]:
+        """Return all parts by name: `forget`, `forget_eval`, `retain/boolq`, and so on."""
+        parts = {"forget": self.forget, "forget_eval": self.forget_eval}
+        for kind in ("retain", "guard", "heldout"):
+            for task, items in getattr(self, kind).items():
+                parts[f"{kind}/{task}"] = items
+        return parts
+
+    def requests(self) -> list[Request]:
+        """Return the stream of deletion requests."""
+        size = self.request_size
+        return [
+            Request(
+                f"{self.forget_task}-{self.seed}-{start // size + 1:02d}",
+                tuple(item.example() for item in self.forget[start : start + size]),
+            )
+            for start in range(0, len(self.forget), size)
+        ]
+
+    def retain_examples(self) -> list[Example]:
+        """Return the retain pool of all tasks."""
+        return [item.example() for items in self.retain.values() for item in items]
+
+    def guard_examples(self) -> list[Example]:
+        """Return the guard examples of all tasks."""
+        return [item.example() for items in self.guard.values() for item in items]
+
+
+def make_split(
+    forget_task: str,
+    seed: int = 0,
+    source: Source | None = None,
+    sizes: Sizes | None = None,
+    streams: Sequence[str] = STREAMS,
+) -> Split:
+    """Draw the parts of one stream."""
+    source, sizes = source or Source(), sizes or Sizes()
+    if forget_task not in streams:
+        raise InputError(f"the forget task {forget_task!r} is none of {', '.join(streams)}")
+    tasks = {name: find_task(name) for name in streams}
+    training = {name: task.load(task.training, source) for name, task in tasks.items()}
+    heldout = {
+        name: tuple(_heldout(task, training[name], source, sizes.heldout, seed))
+        for name, task in tasks.items()
+    }
+    count = sizes.requests * sizes.request_size
+    forget: tuple[Item, ...] = ()
+    retain, guard = {}, {}
+    for name in [forget_task, *(name for name in streams if name != forget_task)]:
+        own = name == forget_task
+        kept, guarded = (pair[0 if own else 1] for pair in (sizes.retain, sizes.guard))
+        wanted = {"forgotten": count if own else 0, "kept": kept, "guarded": guarded}
+        drawn = _draw(shuffled(training[name], "stream", name, seed), wanted, name)
+        retain[name], guard[name] = drawn["kept"], drawn["guarded"]
+        forget = drawn["forgotten"] if own else forget
+    chosen = {item.digest for item in shuffled(forget, "evaluated", seed)[: sizes.forget_eval]}
+    return Split(
+        forget_task=forget_task,
+        seed=seed,
+        request_size=sizes.request_size,
+        forget=forget,
+        forget_eval=tuple(item for item in forget if item.digest in chosen),
+        retain=retain,
+        guard=guard,
+        heldout=heldout,
+    )
+
+
+def _heldout(
+    task: Task, training: Sequence[Item], source: Source, count: int, seed: int
+) -> list[Item]:
+    known = {item.group for item in training}
+    unseen = [item for item in task.load(task.heldout, source) if item.group not in known]
+    return list(
+        _draw(shuffled(unseen, "heldout", seed), {"held out": count}, task.name)["held out"]
+    )
+
+
+def _draw(
+    pool: Sequence[Item], wanted: Mapping[str, int], task: str
+) -> dict[str, tuple[Item, ...]]:
+    """Cut a pool into parts, one after another."""
+    if sum(wanted.values()) > len(pool):
+        needs = " + ".join(f"{count} {name}" for name, count in wanted.items() if count)
+        raise InputError(f"{task} has {len(pool)} unrelated items, but {needs} are asked for")
+    parts, start = {}, 0
+    for name, count in wanted.items():
+        parts[name] = tuple(pool[start : start + count])
+        start += count
+    return parts

@@ -1,0 +1,111 @@
+"""Where datasets come from: a local folder, or the Hugging Face hub through `datasets`."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from tfrnet.data.jsonlines import json_lines
+from tfrnet.errors import InputError
+
+VARIABLE = "TFRNET_DATA"
+
+
+@dataclass(frozen=True)
+class HubFile:
+    """One split on the hub, as `datasets.load_dataset(path, name, data_files=..., split=...)`."""
+
+    path: str
+    name: str | None
+    split: str
+    data_files: str | None = None
+
+    def __str__(self) -> str:
+        return self.data_files or f"{self.path} ({self.name})"
+
+
+Kind = Literal["auto", "folder", "hub", "generated"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where to look: a folder, the hub, or (where a dataset can be made anew) a generator.
+
+    `auto` takes the folder if one is named here or by `TFRNET_DATA`; else what needs no network if
+    the dataset has such a thing, else the hub.
+    """
+
+    kind: Kind = "auto"
+    folder: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(Kind):
+            raise InputError(f"unknown source {self.kind!r}; choose {', '.join(get_args(Kind))}")
+        variable = os.environ.get(VARIABLE)
+        if self.folder is None and variable and self.kind in ("auto", "folder"):
+            object.__setattr__(self, "folder", Path(variable).expanduser())
+        if self.folder and not self.folder.is_dir():
+            raise InputError(f"the data folder {self.folder} does not exist or is not a folder")
+        if self.kind == "folder" and not self.folder:
+            raise InputError(f"no data folder is named; give --data-dir or set {VARIABLE}")
+
+    def chosen(self, can_generate: bool = False) -> Kind:
+        """Return what `auto` comes down to for one dataset."""
+        if self.kind != "auto":
+            return self.kind
+        if self.folder:
+            return "folder"
+        return "generated" if can_generate else "hub"
+
+
+def read_rows(file: str, hub: HubFile, source: Source) -> list[dict[str, Any]]:
+    """Return a split's rows from the folder, where `file` may lie gzipped, or from the hub."""
+    kind = source.chosen()
+    if kind == "generated":
+        raise InputError(f"{file.split('/')[0]} cannot be generated; choose folder or hub")
+    if kind == "hub" or source.folder is None:
+        return _from_hub(hub, file)
+    places = (source.folder / file, source.folder / f"{file}.gz")
+    path = next((place for place in places if place.is_file()), None)
+    if path is None:
+        raise InputError(f"the data folder {source.folder} holds neither {file} nor {file}.gz")
+    return [_row(value, f"{path}:{number}") for number, value in json_lines(path)]
+
+
+def _from_hub(hub: HubFile, file: str) -> list[dict[str, Any]]:
+    advice = f"give a folder that holds {file} with --data-dir or {VARIABLE}"
+    if importlib.util.find_spec("datasets") is None:
+        raise InputError(
+            f"{hub} comes from the Hugging Face hub and needs the datasets package "
+            f"(pip install 'tfrnet[hub]'); or {advice}"
+        )
+    import datasets
+
+    try:
+        rows = datasets.load_dataset(hub.path, hub.name, data_files=hub.data_files, split=hub.split)
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"{hub} could not be had from the hub ({reason}); {advice}") from error
+    return [dict(row) for row in rows]
+
+
+def _row(value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise InputError(f"{where}: a row must be an object")
+    return value
+
+
+def need(row: Mapping[str, Any], name: str, kind: type, where: str) -> Any:
+    """Return a row's field, or say which row lacks it."""
+    if not isinstance(row.get(name), kind):
+        raise InputError(f"{where}: field {name!r} is missing or is not {_words(kind)}")
+    return row[name]
+
+
+def _words(kind: type) -> str:
+    words = {str: "text", bool: "true or false", list: "a list", dict: "an object"}
+    return words.get(kind, kind.__name__)

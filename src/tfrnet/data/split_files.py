@@ -1,0 +1,120 @@
+"""A split on disk: the stream, retain and guard data for a run, and a manifest of row digests.
+
+The manifest holds no words: it names the rows and their digests, so that it can be published
+beside results and anyone with the datasets finds the same items again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tfrnet.data.items import Item
+from tfrnet.data.protocol import Split
+from tfrnet.data.sources import Source
+from tfrnet.data.tasks import find_task
+from tfrnet.errors import InputError
+
+SCHEMA = "tfrnet.split/1"
+MANIFEST = "split.json"
+
+
+def to_manifest(split: Split) -> dict[str, Any]:
+    """Return the split as row names and digests."""
+    return {
+        "schema": SCHEMA,
+        "forget_task": split.forget_task,
+        "seed": split.seed,
+        "request_size": split.request_size,
+        "parts": {
+            name: [{"key": item.key, "digest": item.digest} for item in items]
+            for name, items in split.parts().items()
+        },
+    }
+
+
+def write_split(split: Split, folder: Path) -> None:
+    """Write a new folder: split.json, requests.jsonl, retain.jsonl, guard.jsonl."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"{folder} exists already and is not empty; choose a new folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_lines(folder / "requests.jsonl", (r.to_dict() for r in split.requests()))
+    _write_lines(folder / "retain.jsonl", (e.to_dict() for e in split.retain_examples()))
+    _write_lines(folder / "guard.jsonl", (e.to_dict() for e in split.guard_examples()))
+    (folder / MANIFEST).write_text(json.dumps(to_manifest(split), indent=1) + "\n")
+
+
+def read_split(path: Path, source: Source) -> Split:
+    """Find the items of a manifest (a file, or the folder that holds it) again in the datasets."""
+    file = path / MANIFEST if path.is_dir() else path
+    try:
+        manifest = json.loads(file.read_text())
+        if manifest["schema"] != SCHEMA:
+            raise InputError(f"{file} is a {manifest['schema']}, not a {SCHEMA}")
+        parts: dict[str, list[dict[str, str]]] = manifest["parts"]
+        wanted = [row for rows in parts.values() for row in rows]
+        found = _find(wanted, file, source)
+        return _split(manifest, {n: tuple(found[r["key"]] for r in p) for n, p in parts.items()})
+    except FileNotFoundError:
+        raise InputError(
+            f"{file} does not exist; 'tfrnet split --task boolq --out {path}' makes one"
+        ) from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{file} is not a split made by 'tfrnet split' ({error!r})") from None
+
+
+def _split(manifest: Mapping[str, Any], parts: Mapping[str, tuple[Item, ...]]) -> Split:
+    def by_task(kind: str) -> dict[str, tuple[Item, ...]]:
+        return {
+            name.partition("/")[2]: items
+            for name, items in parts.items()
+            if name.startswith(f"{kind}/")
+        }
+
+    return Split(
+        forget_task=manifest["forget_task"],
+        seed=manifest["seed"],
+        request_size=manifest["request_size"],
+        forget=parts["forget"],
+        forget_eval=parts["forget_eval"],
+        retain=by_task("retain"),
+        guard=by_task("guard"),
+        heldout=by_task("heldout"),
+    )
+
+
+def _find(rows: Iterable[Mapping[str, str]], file: Path, source: Source) -> dict[str, Item]:
+    """Return items by key, each with the digest that the manifest says."""
+    digests = {row["key"]: row["digest"] for row in rows}
+    known: dict[str, Item] = {}
+    for name, splits in _places(digests).items():
+        task = find_task(name)
+        for split in splits:
+            known |= {item.key: item for item in task.load(split, source)}
+    for key, digest in digests.items():
+        if key not in known or known[key].digest != digest:
+            what = "has other words" if key in known else "is missing"
+            raise InputError(
+                f"{key}, named in {file}, {what} in the datasets at hand; "
+                "use the datasets that the split was made with"
+            )
+    return known
+
+
+def _places(keys: Iterable[str]) -> dict[str, set[str]]:
+    """Return the splits to load, by task. A key is task/split/row; arithmetic's, task/sub-task/row."""
+    places: dict[str, set[str]] = {}
+    for key in keys:
+        name, middle, _ = key.split("/")
+        task = find_task(name)
+        if middle in task.splits:
+            places.setdefault(name, set()).add(middle)
+        else:
+            places.setdefault(f"{name}:{middle}", set()).add(task.splits[0])
+    return places
+
+
+def _write_lines(path: Path, rows: Iterable[object]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -1,0 +1,49 @@
+"""What a task is: a dataset with questions that have a right answer."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+from tfrnet.data.items import Item
+from tfrnet.data.sources import Source
+from tfrnet.errors import InputError
+
+Metric = Literal["acc", "acc_norm", "exact"]
+
+
+class Task(ABC):
+    """One dataset. A file in `data/tasks/` with a subclass is all that a new one needs.
+
+    Requests and retain data come from the `training` split; `evaluation` is the split that
+    lm-evaluation-harness scores.
+    """
+
+    name: ClassVar[str]
+    splits: ClassVar[tuple[str, ...]]
+    training: ClassVar[str] = "train"
+    evaluation: ClassVar[str]
+    heldout: ClassVar[str]
+    metric: ClassVar[Metric]
+
+    def load(self, split: str, source: Source) -> list[Item]:
+        """Return a split in file order."""
+        if split not in self.splits:
+            raise InputError(f"{self.name} has no split {split!r}; it has {', '.join(self.splits)}")
+        items = self._load(split, source)
+        if not items:
+            raise InputError(f"the split {split!r} of {self.name} is empty")
+        return items
+
+    @abstractmethod
+    def _load(self, split: str, source: Source) -> list[Item]:
+        """Return the items of a known split."""
+
+    @abstractmethod
+    def floors(self, items: Sequence[Item]) -> dict[str, float]:
+        """Return what rules without knowledge score on these items, in percent."""
+
+    @abstractmethod
+    def rephrased(self, item: Item) -> dict[str, Item]:
+        """Return the same question asked in other words, by the name of the wording."""
