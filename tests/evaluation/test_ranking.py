@@ -2,7 +2,8 @@ import pytest
 import torch
 
 from tests import tiny
-from tfrnet.evaluation.ranking import Question, Ranking, accuracy, rank
+from tfrnet.data.items import Question
+from tfrnet.evaluation.ranking import Ranking, accuracy, rank
 
 
 def test_the_highest_sum_is_chosen_and_the_first_of_equals():

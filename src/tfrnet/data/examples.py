@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal
 
 from tfrnet.errors import InputError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+Truncation = Literal["passage_left", "lm_eval"]
 
 
 @dataclass(frozen=True)
@@ -40,10 +42,11 @@ class Example:
 
 @dataclass(frozen=True)
 class Encoded:
-    """Token ids of one example; the loss is on `ids[answer_start:]`."""
+    """Token ids of one example; the loss is on `ids[answer_start:]`. `cut` tokens were left out."""
 
     ids: tuple[int, ...]
     answer_start: int
+    cut: int = 0
 
     @property
     def answer_length(self) -> int:
@@ -52,16 +55,24 @@ class Encoded:
 
 
 def encode(
-    example: Example, tokenizer: PreTrainedTokenizerBase, max_length: int, label: str = "example"
+    example: Example,
+    tokenizer: PreTrainedTokenizerBase,
+    max_length: int,
+    label: str = "example",
+    truncation: Truncation = "passage_left",
+    passage: tuple[int, int] | None = None,
 ) -> Encoded:
     """Tokenise an example as one string and split it into prompt and answer tokens.
 
     White space at the prompt's end belongs to the answer, so that the answer's first token is the
-    one a model would produce. An over-long example loses the beginning of its prompt.
+    one a model would produce. An over-long example of more than `max_length` tokens loses the
+    beginning of its passage (a pair of character positions in the prompt; without it, of the
+    prompt), never BOS. `lm_eval` cuts as that harness does: the model's input, which the last token
+    is not part of, keeps its last `max_length` tokens, BOS or not.
     """
-    ids: list[int] = tokenizer(example.joined)["input_ids"]
+    ids = _tokens(example.joined, tokenizer)
     context = example.prompt.rstrip()
-    context_ids: list[int] = tokenizer(context)["input_ids"] if context else []
+    context_ids = _tokens(context, tokenizer) if context else []
     if context_ids and context_ids[-1] == tokenizer.eos_token_id != ids[len(context_ids) - 1]:
         # A tokenizer that ends every text with EOS ends the prompt with one too.
         context_ids.pop()
@@ -72,14 +83,53 @@ def encode(
     answer_length = len(ids) - answer_start
     if answer_length < 1:
         raise InputError(f"{label}: the answer has no token of its own to be scored")
-    if answer_length >= max_length:
+    room = max_length - 1 if truncation == "passage_left" else max_length
+    if answer_length > room:
         what = "text" if example.is_text else "answer"
         raise InputError(
             f"{label}: the {what} has {answer_length} tokens, but max_length {max_length} leaves "
-            f"room for {max_length - 1}; split it, or raise max_length within the model's context"
+            f"room for {room}; split it, or raise max_length within the model's context"
         )
-    cut = max(0, len(ids) - max_length)
-    return Encoded(tuple(ids[cut:]), answer_start - cut)
+    surplus = max(0, answer_start + answer_length - room - 1)
+    first = 0
+    if surplus and truncation == "passage_left":
+        first = _cut_from(example, ids, tokenizer, surplus, max_length, passage, label)
+    return Encoded(tuple(ids[:first] + ids[first + surplus :]), answer_start - surplus, surplus)
+
+
+def _cut_from(
+    example: Example,
+    ids: list[int],
+    tokenizer: PreTrainedTokenizerBase,
+    surplus: int,
+    max_length: int,
+    passage: tuple[int, int] | None,
+    label: str,
+) -> int:
+    """Return the first token that may go; with a passage, enough of its tokens must follow."""
+    if passage is None or passage[0] == 0:
+        first = int(ids[0] == tokenizer.bos_token_id)
+    else:
+        first = len(_tokens(example.prompt[: passage[0]], tokenizer))
+    if passage and first + surplus > len(_tokens(example.prompt[: passage[1]], tokenizer)):
+        raise InputError(
+            f"{label}: without its whole passage it is still longer than max_length {max_length}"
+        )
+    return first
+
+
+def _tokens(text: str, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """Tokenise; a text that brings its own BOS, as chat templates do, gets no second one."""
+    has_bos = bool(tokenizer.bos_token) and text.startswith(tokenizer.bos_token)
+    ids: list[int] = tokenizer(text, add_special_tokens=not has_bos)["input_ids"]
+    return ids
+
+
+def with_eos(encoded: Encoded, tokenizer: PreTrainedTokenizerBase) -> Encoded:
+    """Return the example with the end of the text as its last answer token."""
+    if tokenizer.eos_token_id is None:
+        raise InputError("the tokenizer has no end-of-text token, which this needs as a target")
+    return replace(encoded, ids=(*encoded.ids, tokenizer.eos_token_id))
 
 
 def _with_prefix(ids: list[int], tokenizer: PreTrainedTokenizerBase) -> list[int]:

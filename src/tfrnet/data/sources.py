@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 from tfrnet.data.jsonlines import json_lines
 from tfrnet.errors import InputError
@@ -28,7 +28,7 @@ class HubFile:
         return self.data_files or f"{self.path} ({self.name})"
 
 
-Kind = Literal["auto", "folder", "hub", "generated"]
+KINDS = ("auto", "folder", "hub", "generated")
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,12 @@ class Source:
     the dataset has such a thing, else the hub.
     """
 
-    kind: Kind = "auto"
+    kind: str = "auto"
     folder: Path | None = None
 
     def __post_init__(self) -> None:
-        if self.kind not in get_args(Kind):
-            raise InputError(f"unknown source {self.kind!r}; choose {', '.join(get_args(Kind))}")
+        if self.kind not in KINDS:
+            raise InputError(f"unknown source {self.kind!r}; choose {', '.join(KINDS)}")
         variable = os.environ.get(VARIABLE)
         if self.folder is None and variable and self.kind in ("auto", "folder"):
             object.__setattr__(self, "folder", Path(variable).expanduser())
@@ -53,7 +53,7 @@ class Source:
         if self.kind == "folder" and not self.folder:
             raise InputError(f"no data folder is named; give --data-dir or set {VARIABLE}")
 
-    def chosen(self, can_generate: bool = False) -> Kind:
+    def chosen(self, can_generate: bool = False) -> str:
         """Return what `auto` comes down to for one dataset."""
         if self.kind != "auto":
             return self.kind

@@ -88,11 +88,9 @@ def _split(manifest: Mapping[str, Any], parts: Mapping[str, tuple[Item, ...]]) -
 def _find(rows: Iterable[Mapping[str, str]], file: Path, source: Source) -> dict[str, Item]:
     """Return items by key, each with the digest that the manifest says."""
     digests = {row["key"]: row["digest"] for row in rows}
-    known: dict[str, Item] = {}
-    for name, splits in _places(digests).items():
-        task = find_task(name)
-        for split in splits:
-            known |= {item.key: item for item in task.load(split, source)}
+    # A key is task/split/row.
+    places = sorted({tuple(key.split("/")[:2]) for key in digests})
+    known = {item.key: item for task, part in places for item in find_task(task).load(part, source)}
     for key, digest in digests.items():
         if key not in known or known[key].digest != digest:
             what = "has other words" if key in known else "is missing"
@@ -101,19 +99,6 @@ def _find(rows: Iterable[Mapping[str, str]], file: Path, source: Source) -> dict
                 "use the datasets that the split was made with"
             )
     return known
-
-
-def _places(keys: Iterable[str]) -> dict[str, set[str]]:
-    """Return the splits to load, by task. A key is task/split/row; arithmetic's, task/sub-task/row."""
-    places: dict[str, set[str]] = {}
-    for key in keys:
-        name, middle, _ = key.split("/")
-        task = find_task(name)
-        if middle in task.splits:
-            places.setdefault(name, set()).add(middle)
-        else:
-            places.setdefault(f"{name}:{middle}", set()).add(task.splits[0])
-    return places
 
 
 def _write_lines(path: Path, rows: Iterable[object]) -> None:

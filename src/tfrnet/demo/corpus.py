@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 from tfrnet.data.examples import Example
+from tfrnet.data.items import Question
 from tfrnet.data.requests import Request
 from tfrnet.data.sampling import sample_indices
-from tfrnet.evaluation.ranking import Question
 
 
 @dataclass(frozen=True)

@@ -6,38 +6,73 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tfrnet.data.examples import Encoded, Example, encode
-from tfrnet.models.forward import evaluate_losses
+from tfrnet.data.examples import Encoded, Example, Truncation, encode
+from tfrnet.data.items import Question
+from tfrnet.evaluation.likelihood import score_answers
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
 @dataclass(frozen=True)
-class Question:
-    """A prompt with its possible answers; `choices[gold]` is right."""
-
-    prompt: str
-    choices: tuple[str, ...]
-    gold: int = 0
-
-
-@dataclass(frozen=True)
 class Ranking:
-    """The summed log-likelihood of each choice, and the one that is highest (first of equals)."""
+    """The summed log-likelihood of each choice, and the choices' lengths in characters."""
 
     log_likelihoods: tuple[float, ...]
     gold: int
+    lengths: tuple[int, ...] = ()
 
     @property
     def chosen(self) -> int:
-        """The choice of the highest log-likelihood."""
-        return max(range(len(self.log_likelihoods)), key=self.log_likelihoods.__getitem__)
+        """The choice of the highest log-likelihood, the first of equals."""
+        return _first_highest(self.log_likelihoods)
+
+    @property
+    def chosen_norm(self) -> int:
+        """The choice of the highest log-likelihood per character, without the space before it."""
+        pairs = zip(self.log_likelihoods, self.lengths, strict=True)
+        return _first_highest([total / length for total, length in pairs])
 
     @property
     def correct(self) -> bool:
         """Whether the right answer was chosen."""
         return self.chosen == self.gold
+
+    @property
+    def correct_norm(self) -> bool:
+        """Whether the right answer was chosen by likelihood per character."""
+        return self.chosen_norm == self.gold
+
+    @property
+    def margin(self) -> float:
+        """How far the right answer's log-likelihood is above the best wrong one's."""
+        wrong = [ll for i, ll in enumerate(self.log_likelihoods) if i != self.gold]
+        return self.log_likelihoods[self.gold] - max(wrong)
+
+
+def _first_highest(values: Sequence[float]) -> int:
+    return max(range(len(values)), key=values.__getitem__)
+
+
+def encode_choices(
+    question: Question,
+    tokenizer: PreTrainedTokenizerBase,
+    max_length: int,
+    label: str,
+    truncation: Truncation = "passage_left",
+) -> list[Encoded]:
+    """Encode a question with each of its choices."""
+    return [
+        encode(
+            Example(question.prompt, choice),
+            tokenizer,
+            max_length,
+            label,
+            truncation,
+            question.passage,
+        )
+        for choice in question.choices
+    ]
 
 
 def rank(
@@ -46,18 +81,21 @@ def rank(
     questions: Sequence[Question],
     batch_size: int = 16,
     max_length: int = 256,
+    truncation: Truncation = "passage_left",
 ) -> list[Ranking]:
     """Rank the choices of every question."""
-    rows: list[Encoded] = []
-    for number, question in enumerate(questions, start=1):
-        for choice in question.choices:
-            example = Example(question.prompt, choice)
-            rows.append(encode(example, tokenizer, max_length, f"question {number}"))
-    losses = evaluate_losses(model, rows, batch_size).tolist()
-    sums = iter([-loss * row.answer_length for loss, row in zip(losses, rows, strict=True)])
+    groups = [
+        encode_choices(question, tokenizer, max_length, f"question {number}", truncation)
+        for number, question in enumerate(questions, start=1)
+    ]
+    scores = score_answers(model, groups, batch_size)
     return [
-        Ranking(tuple(next(sums) for _ in question.choices), question.gold)
-        for question in questions
+        Ranking(
+            tuple(answer.total for answer in answers),
+            question.gold,
+            tuple(map(len, question.choices)),
+        )
+        for question, answers in zip(questions, scores, strict=True)
     ]
 
 

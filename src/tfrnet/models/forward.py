@@ -91,7 +91,7 @@ def input_device(model: PreTrainedModel) -> torch.device:
 
 
 @contextmanager
-def _head_sees_only(
+def head_sees_only(
     model: PreTrainedModel, rows: torch.Tensor, columns: torch.Tensor
 ) -> Iterator[None]:
     """Hand the LM head just the named positions, as one row: logits become [1, T, vocabulary]."""
@@ -114,7 +114,7 @@ def answer_losses(model: PreTrainedModel, batch: Batch) -> torch.Tensor:
     extra: dict[str, Any] = {}
     if batch.padding_side == "left":
         extra["position_ids"] = (batch.attention_mask.cumsum(1) - 1).clamp(min=0)
-    with _head_sees_only(model, batch.rows, batch.columns):
+    with head_sees_only(model, batch.rows, batch.columns):
         logits = model(
             input_ids=batch.input_ids,
             attention_mask=batch.attention_mask,

@@ -105,7 +105,10 @@ def _pool(name: str, source: Source) -> list[Item]:
         file = f"{FILES[name]}.jsonl"
         place = f"hf://datasets/EleutherAI/arithmetic/data/{file}"
         rows = read_rows(f"arithmetic/{file}", HubFile("json", None, "train", place), source)
-    return [_item(row, name, f"arithmetic/{name}/{number}") for number, row in enumerate(rows)]
+    return [
+        _item(row, name, f"arithmetic:{name}/validation/{number}")
+        for number, row in enumerate(rows)
+    ]
 
 
 def generated_rows(

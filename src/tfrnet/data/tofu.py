@@ -1,0 +1,93 @@
+"""TOFU: questions about fictitious authors, with paraphrased and wrong answers for evaluation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from tfrnet.data.examples import Example
+from tfrnet.data.sources import HubFile, Source, need, read_rows
+from tfrnet.errors import InputError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+SIZES = {"01": "99", "05": "95", "10": "90"}
+SPLITS = (
+    "full",
+    *(f"forget{size}" for size in SIZES),
+    *(f"retain{rest}" for rest in SIZES.values()),
+    *(f"holdout{size}" for size in SIZES),
+    "real_authors",
+    "world_facts",
+    *(f"forget{size}_perturbed" for size in SIZES),
+    "retain_perturbed",
+    "real_authors_perturbed",
+    "world_facts_perturbed",
+)
+AUTHOR_ROWS = 20
+
+Template = Literal["qa", "chat"]
+
+
+@dataclass(frozen=True)
+class TofuRow:
+    """One question. Only rows of perturbed splits have wrong answers, and not all a paraphrase."""
+
+    question: str
+    answer: str
+    paraphrased_question: str | None = None
+    paraphrased_answer: str | None = None
+    wrong_answers: tuple[str, ...] = ()
+
+    def right_answer(self) -> str:
+        """Return what a truth ratio holds against the wrong answers: the paraphrase if any."""
+        return self.paraphrased_answer or self.answer
+
+
+def load_tofu(split: str, source: Source) -> list[TofuRow]:
+    """Return a split in file order."""
+    if split not in SPLITS:
+        raise InputError(f"TOFU has no split {split!r}; it has {', '.join(SPLITS)}")
+    rows = read_rows(f"tofu/{split}.jsonl", HubFile("locuslab/TOFU", split, "train"), source)
+    if not rows:
+        raise InputError(f"the split {split!r} of TOFU is empty")
+    return [_row(row, f"tofu/{split}/{number}") for number, row in enumerate(rows)]
+
+
+def _row(row: dict[str, Any], key: str) -> TofuRow:
+    wrong = row.get("perturbed_answer") or []
+    texts = {
+        "question": need(row, "question", str, key),
+        "answer": need(row, "answer", str, key),
+    }
+    options = (row.get("paraphrased_question"), row.get("paraphrased_answer"))
+    for text in (*texts.values(), *wrong, *(text for text in options if text is not None)):
+        if not isinstance(text, str) or not text.strip():
+            raise InputError(f"{key}: a question or answer is empty")
+    return TofuRow(texts["question"], texts["answer"], *options, tuple(wrong))
+
+
+def tofu_example(
+    question: str, answer: str, tokenizer: PreTrainedTokenizerBase, template: Template = "qa"
+) -> Example:
+    """Return a question as it is put to a base model, or in the tokenizer's chat form."""
+    return Example(tofu_prompt(question, tokenizer, template), answer)
+
+
+def tofu_prompt(
+    question: str, tokenizer: PreTrainedTokenizerBase, template: Template = "qa"
+) -> str:
+    """Return the text after which the answer follows."""
+    if template == "qa":
+        return f"Question: {question}\nAnswer: "
+    if not tokenizer.chat_template:
+        raise InputError("the tokenizer has no chat template; use the qa template")
+    messages = [
+        {"role": "system", "content": "You are a helpful assistant."},
+        {"role": "user", "content": question},
+    ]
+    prompt: str = tokenizer.apply_chat_template(
+        messages, tokenize=False, add_generation_prompt=True
+    )
+    return prompt

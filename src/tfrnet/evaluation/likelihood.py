@@ -1,0 +1,228 @@
+"""Token scores of answers that share a prompt, whose common beginning is computed once.
+
+A group is the set of encoded answers to one prompt. Its longest common beginning runs in a first
+pass; only if some answer goes on after that, a second pass continues from the first one's keys and
+values. Answers of a single token need no second pass at all. Logits are computed for answer
+positions only.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+
+from tfrnet.data.examples import Encoded
+from tfrnet.evaluation.token_scores import TokenScores, token_statistics
+from tfrnet.models.forward import head_sees_only, input_device
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+# Logits of this many positions at most are computed in one pass: with a large vocabulary those,
+# not the layers, would fill the memory.
+_MAX_LOGITS = 2048
+
+Advance = Callable[[int], None]
+
+
+_Statistics = tuple[float, bool, float, float]
+_Unit = list[tuple[tuple[int, int], Encoded]]
+Part = TypeVar("Part")
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A logit to be read: where in the input token number `token` of an answer is predicted."""
+
+    row: int
+    column: int
+    target: int
+    answer: tuple[int, int]
+    token: int
+
+
+@dataclass(frozen=True)
+class _Rest:
+    """An answer that goes on after token `start`, where prefix number `prefix` ends."""
+
+    prefix: int
+    start: int
+    number: tuple[int, int]
+    answer: Encoded
+
+
+@torch.no_grad()
+def score_answers(
+    model: PreTrainedModel,
+    groups: Sequence[Sequence[Encoded]],
+    batch_size: int,
+    moments: bool = False,
+    advance: Advance | None = None,
+) -> list[list[TokenScores]]:
+    """Return the token scores of every answer of every group, in order.
+
+    `batch_size` is the number of sequences in a pass; it changes speed, and results by rounding
+    only. `advance` is told how many groups are done.
+    """
+    units = _units(model, groups)
+    found: dict[tuple[int, int], dict[int, _Statistics]] = {}
+    for batch in _batches(units, batch_size):
+        for read, statistics in _score_batch(model, batch, batch_size, moments):
+            found.setdefault(read.answer, {})[read.token] = statistics
+        if advance:
+            advance(len({g for unit in batch for (g, _), _ in unit}))
+    return [
+        [_assemble(found[(g, a)], moments) for a in range(len(group))]
+        for g, group in enumerate(groups)
+    ]
+
+
+def _units(model: PreTrainedModel, groups: Sequence[Sequence[Encoded]]) -> list[_Unit]:
+    """Return the answers that are computed together: those of a group, if they begin alike."""
+    units: list[_Unit] = []
+    # Models with a recurrent state instead of keys and values cannot go on from a shared prefix.
+    stateful = bool(getattr(model, "_is_stateful", False))
+    for g, group in enumerate(groups):
+        answers = [((g, a), answer) for a, answer in enumerate(group)]
+        if not stateful and len({answer.ids[0] for answer in group}) == 1:
+            units.append(answers)
+        else:
+            units += [[answer] for answer in answers]
+    return units
+
+
+def _assemble(tokens: dict[int, _Statistics], moments: bool) -> TokenScores:
+    columns = list(zip(*(tokens[number] for number in sorted(tokens)), strict=True))
+    return TokenScores(*columns[: 4 if moments else 2])
+
+
+def _batches(units: Sequence[_Unit], batch_size: int) -> Iterator[list[_Unit]]:
+    """Yield units of similar length together, so that little is padding."""
+    return _packed(
+        sorted(units, key=lambda unit: max(len(answer.ids) for _, answer in unit)),
+        batch_size,
+        lambda unit: max(answer.answer_length for _, answer in unit),
+    )
+
+
+def _packed(
+    parts: Sequence[Part], batch_size: int, logits_of: Callable[[Part], int]
+) -> Iterator[list[Part]]:
+    """Yield at most `batch_size` parts at a time, fewer where their logits would be too many."""
+    pack: list[Part] = []
+    logits = 0
+    for part in parts:
+        logits += logits_of(part)
+        if pack and (len(pack) == batch_size or logits > _MAX_LOGITS):
+            yield pack
+            pack, logits = [], logits_of(part)
+        pack.append(part)
+    if pack:
+        yield pack
+
+
+def _score_batch(
+    model: PreTrainedModel, units: Sequence[_Unit], batch_size: int, moments: bool
+) -> Iterator[tuple[_Read, _Statistics]]:
+    common = [_common_length([answer for _, answer in unit]) for unit in units]
+    width = max(common)
+    first: list[_Read] = []
+    rest: list[_Rest] = []
+    for row, (unit, length) in enumerate(zip(units, common, strict=True)):
+        for number, answer in unit:
+            end = min(len(answer.ids), length + 1)
+            # The prefix is padded on the left, so that it ends where the second pass begins.
+            first += [
+                _Read(row, width - length + p - 1, answer.ids[p], number, p)
+                for p in range(answer.answer_start, end)
+            ]
+            if end < len(answer.ids):
+                rest.append(_Rest(row, length, number, answer))
+    prefixes = [unit[0][1].ids[:length] for unit, length in zip(units, common, strict=True)]
+    ids, mask = _padded(prefixes, "left")
+    statistics, cache = _forward(model, ids, mask, first, moments, keep_cache=bool(rest))
+    yield from zip(first, statistics, strict=True)
+    rest.sort(key=lambda part: len(part.answer.ids) - part.start)
+    for pack in _packed(rest, batch_size, lambda part: part.answer.answer_length):
+        yield from _continue(model, pack, mask, cache, moments)
+
+
+def _continue(
+    model: PreTrainedModel,
+    pack: Sequence[_Rest],
+    prefix_mask: torch.Tensor,
+    cache: Any,
+    moments: bool,
+) -> Iterator[tuple[_Read, _Statistics]]:
+    """Run the rest of some answers after the keys and values of their prefixes."""
+    reads = [
+        _Read(row, p - 1 - part.start, part.answer.ids[p], part.number, p)
+        for row, part in enumerate(pack)
+        for p in range(max(part.answer.answer_start, part.start + 1), len(part.answer.ids))
+    ]
+    rows = torch.tensor([part.prefix for part in pack])
+    ids, mask = _padded([part.answer.ids[part.start : -1] for part in pack], "right")
+    mask = torch.cat([prefix_mask[rows], mask], 1)
+    statistics, _ = _forward(model, ids, mask, reads, moments, _rows_of(cache, rows))
+    yield from zip(reads, statistics, strict=True)
+
+
+def _forward(
+    model: PreTrainedModel,
+    ids: torch.Tensor,
+    mask: torch.Tensor,
+    reads: Sequence[_Read],
+    moments: bool,
+    cache: Any = None,
+    keep_cache: bool = False,
+) -> tuple[list[_Statistics], Any]:
+    """Return the statistics of every read, and the keys and values where they are wanted."""
+    device = input_device(model)
+    positions = (mask.cumsum(1) - 1).clamp(min=0)[:, -ids.shape[1] :]
+    # Answers of one prompt read the same position for different targets: one row of logits does.
+    places = sorted({(read.row, read.column) for read in reads}) or [(0, 0)]
+    rows, columns = torch.tensor(places, device=device).unbind(1)
+    with head_sees_only(model, rows, columns):
+        output = model(
+            input_ids=ids.to(device),
+            attention_mask=mask.to(device),
+            position_ids=positions.to(device),
+            past_key_values=cache,
+            use_cache=keep_cache or cache is not None,
+        )
+    number = {place: i for i, place in enumerate(places)}
+    wanted = torch.tensor([number[(read.row, read.column)] for read in reads], dtype=torch.long)
+    logits = output.logits[0]
+    targets = torch.tensor([read.target for read in reads], dtype=torch.long)
+    statistics = token_statistics(logits[wanted.to(logits.device)], targets, moments)
+    return list(statistics), output.past_key_values if keep_cache else None
+
+
+def _common_length(answers: Sequence[Encoded]) -> int:
+    """Return how many input tokens all answers share."""
+    columns = zip(*(answer.ids[:-1] for answer in answers), strict=False)
+    return sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, columns))
+
+
+def _padded(rows: Sequence[Sequence[int]], side: str) -> tuple[torch.Tensor, torch.Tensor]:
+    width = max(map(len, rows))
+    ids = torch.zeros(len(rows), width, dtype=torch.long)
+    mask = torch.zeros_like(ids)
+    for i, row in enumerate(rows):
+        where = slice(width - len(row), width) if side == "left" else slice(0, len(row))
+        ids[i, where] = torch.tensor(row)
+        mask[i, where] = 1
+    return ids, mask
+
+
+def _rows_of(cache: Any, rows: torch.Tensor) -> Any:
+    """Return keys and values of some rows; the cache itself stays as it is for the next ones."""
+    picked = copy.copy(cache)
+    picked.layers = [copy.copy(layer) for layer in cache.layers]
+    picked.batch_select_indices(rows)
+    return picked

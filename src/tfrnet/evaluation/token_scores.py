@@ -1,0 +1,77 @@
+"""What a model says about the tokens of an answer: the raw material of every likelihood metric."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+# Positions whose distribution over the vocabulary is held in float32 at one time.
+_SLICE = 256
+
+
+@dataclass(frozen=True)
+class TokenScores:
+    """Per answer token: its log-probability, whether it is the most likely one, and the moments.
+
+    `mean` and `variance` are those of the log-probability of a token drawn from the model; they
+    are empty where they were not asked for.
+    """
+
+    log_probs: tuple[float, ...]
+    is_argmax: tuple[bool, ...]
+    mean: tuple[float, ...] = ()
+    variance: tuple[float, ...] = ()
+
+    @property
+    def total(self) -> float:
+        """The answer's log-likelihood."""
+        return sum(self.log_probs)
+
+    @property
+    def average_loss(self) -> float:
+        """The mean negative log-likelihood of a token."""
+        return -self.total / len(self.log_probs)
+
+    def without_last(self) -> TokenScores:
+        """Return the scores without the last token, for metrics that leave EOS out."""
+        return TokenScores(
+            self.log_probs[:-1], self.is_argmax[:-1], self.mean[:-1], self.variance[:-1]
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {name: list(values) for name, values in asdict(self).items()}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, list[Any]]) -> TokenScores:
+        """Take back what `to_dict` gave."""
+        return cls(**{name: tuple(value) for name, value in values.items()})
+
+
+def token_statistics(
+    logits: torch.Tensor, targets: torch.Tensor, moments: bool
+) -> Iterator[tuple[float, bool, float, float]]:
+    """Yield log-probability, argmax, mean and variance of each row of logits. [T, V] and [T].
+
+    Softmax is taken in float32 at least: with half-precision logits two answers can tie exactly.
+    """
+    for start in range(0, len(targets), _SLICE):
+        part = logits[start : start + _SLICE]
+        wide = part if part.dtype == torch.float64 else part.float()
+        wanted = targets[start : start + _SLICE].to(wide.device)
+        log_p = torch.log_softmax(wide, -1)
+        chosen = log_p.gather(1, wanted.unsqueeze(1)).squeeze(1)
+        hits = wide.argmax(-1) == wanted
+        mean = variance = torch.zeros_like(chosen)
+        if moments:
+            p = log_p.exp()
+            # A token that cannot occur has log-probability -inf and adds nothing: 0 log 0 = 0.
+            safe = log_p.clamp(min=torch.finfo(log_p.dtype).min / 4).masked_fill(p == 0, 0)
+            mean = (p * safe).sum(-1)
+            variance = (p * (safe - mean.unsqueeze(1)) ** 2).sum(-1)
+        yield from zip(
+            chosen.tolist(), hits.tolist(), mean.tolist(), variance.tolist(), strict=True
+        )
