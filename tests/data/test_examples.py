@@ -107,3 +107,110 @@ def test_boundary_on_the_real_tokenizer():
     tokenizer = AutoTokenizer.from_pretrained(model_folder("smollm2-135m"))
     encoded = encode(Example("The capital of France is ", "Paris"), tokenizer, 64)
     assert [tokenizer.decode(i) for i in encoded.ids[encoded.answer_start :]] == [" Paris"]
+
+
+def _numbers(text):
+    return [int(word) for word in text.split()]
+
+
+class _WordTokenizer:
+    """One token a number, for vectors given as token ids; BOS is 99 where it is wanted."""
+
+    eos_token_id = None
+    bos_token = "<s>"
+
+    def __init__(self, bos: bool = False) -> None:
+        self.bos_token_id = 99
+        self.bos = bos
+
+    def __call__(self, text, add_special_tokens=True):
+        return {"input_ids": [99] * (self.bos and add_special_tokens) + _numbers(text)}
+
+
+def test_truncation_as_in_the_harness():
+    """V5: context 0..9, continuation 10, 11, max_length 8."""
+    example = Example("0 1 2 3 4 5 6 7 8 9", "10 11")
+    encoded = encode(example, _WordTokenizer(), 8, truncation="lm_eval")
+    assert encoded.ids[:-1] == (3, 4, 5, 6, 7, 8, 9, 10)
+    targets = {p - 1: encoded.ids[p] for p in range(encoded.answer_start, len(encoded.ids))}
+    assert targets == {6: 10, 7: 11}
+    assert encoded.cut == 3
+
+
+@pytest.mark.parametrize(("length", "cut"), [(257, 0), (258, 1)])
+def test_the_harness_cuts_beyond_one_token_more_than_max_length(length, cut):
+    prompt = " ".join(map(str, range(length - 1)))
+    encoded = encode(Example(prompt, "7"), _WordTokenizer(), 256, truncation="lm_eval")
+    assert encoded.cut == cut
+
+
+def test_our_truncation_keeps_bos_and_the_whole_length_within_max_length():
+    example = Example("0 1 2 3 4 5 6 7 8 9", "10 11")
+    encoded = encode(example, _WordTokenizer(bos=True), 8)
+    assert encoded.ids == (99, 5, 6, 7, 8, 9, 10, 11)
+    assert encoded.answer_start == 6
+    assert encode(example, _WordTokenizer(bos=True), 8, truncation="lm_eval").ids[0] == 3
+
+
+def test_a_passage_in_the_middle_loses_its_beginning_and_nothing_else():
+    prompt = "70 71 1 2 3 4 5 80 81"
+    start, end = prompt.index("1 2"), prompt.index(" 80")
+    encoded = encode(Example(prompt, "9"), _WordTokenizer(bos=True), 8, passage=(start, end))
+    assert encoded.ids == (99, 70, 71, 4, 5, 80, 81, 9)
+    with pytest.raises(InputError, match="without its whole passage it is still longer"):
+        encode(Example(prompt, "9"), _WordTokenizer(bos=True), 5, passage=(start, end))
+
+
+def test_a_text_that_brings_its_own_bos_gets_no_second_one():
+    class Chat(_WordTokenizer):
+        def __call__(self, text, add_special_tokens=True):
+            return super().__call__(text.replace("<s>", "99 "), add_special_tokens)
+
+    encoded = encode(Example("<s>1 2", "3"), Chat(bos=True), 8)
+    assert encoded.ids == (99, 1, 2, 3)
+
+
+def _llama_pieces():
+    """A tokenizer with LLaMA's ids for the pieces that the boundary vectors need."""
+    from tokenizers import Tokenizer, models, normalizers
+    from transformers import PreTrainedTokenizerFast
+
+    pieces = {
+        "▁Answer": 673,
+        ":": 29901,
+        "▁yes": 4874,
+        "▁no": 694,
+        "▁": 29871,
+        "▁▁": 259,
+        "▁-": 448,
+        "1": 29896,
+        "3": 29941,
+        "4": 29946,
+        "5": 29945,
+    }
+    names = {number: piece for piece, number in pieces.items()}
+    vocabulary = [(names.get(i, f"<unused{i}>"), -1.0) for i in range(max(pieces.values()) + 1)]
+    tokenizer = Tokenizer(models.Unigram(vocabulary, unk_id=0))
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+    )
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "answer", "context", "continuation"),
+    [
+        ("Answer:", " yes", [673, 29901], [4874]),
+        ("Answer:", " no", [673, 29901], [694]),
+        ("Answer: ", "143", [673, 29901], [29871, 29896, 29946, 29941]),
+        ("Answer:", " -55", [673, 29901], [448, 29945, 29945]),
+    ],
+)
+def test_context_and_continuation_meet_where_llama_pieces_do(prompt, answer, context, continuation):
+    """V4; tokenised on its own, ' yes' would be two pieces and ' 143' would begin with another."""
+    tokenizer = _llama_pieces()
+    encoded = encode(Example(prompt, answer), tokenizer, 64)
+    assert list(encoded.ids[: encoded.answer_start]) == context
+    assert list(encoded.ids[encoded.answer_start :]) == continuation
+    assert tokenizer(" yes")["input_ids"] == [29871, 4874]
+    assert tokenizer(" 143")["input_ids"] == [259, 29896, 29946, 29941]

@@ -100,10 +100,10 @@ class Steps:
         if self._bar:
             self._bar.update(self._bar.task_ids[0], description=what)
 
-    def advance(self) -> None:
-        """One more is done."""
+    def advance(self, count: int = 1) -> None:
+        """So many more are done."""
         if self._bar:
-            self._bar.advance(self._bar.task_ids[0])
+            self._bar.advance(self._bar.task_ids[0], count)
 
 
 def outcome_line(outcome: Outcome) -> str:

@@ -36,7 +36,7 @@ def build_app() -> typer.Typer:
 
 def _rank(name: str) -> tuple[int, str]:
     """Order the help as one meets the commands."""
-    known = ["demo", "forget", "run", "status", "history", "verify", "rollback", "generate"]
+    known = ["demo", "forget", "run", "status", "history", "verify", "rollback", "generate", "eval"]
     return (known.index(name) if name in known else len(known), name)
 
 

@@ -70,9 +70,9 @@ def encode(
     prompt), never BOS. `lm_eval` cuts as that harness does: the model's input, which the last token
     is not part of, keeps its last `max_length` tokens, BOS or not.
     """
-    ids = _tokens(example.joined, tokenizer)
+    ids = tokenise(example.joined, tokenizer)
     context = example.prompt.rstrip()
-    context_ids = _tokens(context, tokenizer) if context else []
+    context_ids = tokenise(context, tokenizer) if context else []
     if context_ids and context_ids[-1] == tokenizer.eos_token_id != ids[len(context_ids) - 1]:
         # A tokenizer that ends every text with EOS ends the prompt with one too.
         context_ids.pop()
@@ -110,15 +110,15 @@ def _cut_from(
     if passage is None or passage[0] == 0:
         first = int(ids[0] == tokenizer.bos_token_id)
     else:
-        first = len(_tokens(example.prompt[: passage[0]], tokenizer))
-    if passage and first + surplus > len(_tokens(example.prompt[: passage[1]], tokenizer)):
+        first = len(tokenise(example.prompt[: passage[0]], tokenizer))
+    if passage and first + surplus > len(tokenise(example.prompt[: passage[1]], tokenizer)):
         raise InputError(
             f"{label}: without its whole passage it is still longer than max_length {max_length}"
         )
     return first
 
 
-def _tokens(text: str, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+def tokenise(text: str, tokenizer: PreTrainedTokenizerBase) -> list[int]:
     """Tokenise; a text that brings its own BOS, as chat templates do, gets no second one."""
     has_bos = bool(tokenizer.bos_token) and text.startswith(tokenizer.bos_token)
     ids: list[int] = tokenizer(text, add_special_tokens=not has_bos)["input_ids"]

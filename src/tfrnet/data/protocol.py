@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from tfrnet.data.examples import Example
 from tfrnet.data.items import Item, refuse_shared_groups
 from tfrnet.data.requests import Request
-from tfrnet.data.sampling import shuffled
+from tfrnet.data.sampling import one_per_group, shuffled
 from tfrnet.data.sources import Source
 from tfrnet.data.task import Task
 from tfrnet.data.tasks import find_task
@@ -108,7 +108,7 @@ def make_split(
     tasks = {name: find_task(name) for name in streams}
     training = {name: task.load(task.training, source) for name, task in tasks.items()}
     heldout = {
-        name: tuple(_heldout(task, training[name], source, sizes.heldout, seed))
+        name: _heldout(task, training[name], source, sizes.heldout, seed)
         for name, task in tasks.items()
     }
     count = sizes.requests * sizes.request_size
@@ -118,7 +118,8 @@ def make_split(
         own = name == forget_task
         kept, guarded = (pair[0 if own else 1] for pair in (sizes.retain, sizes.guard))
         wanted = {"forgotten": count if own else 0, "kept": kept, "guarded": guarded}
-        drawn = _draw(shuffled(training[name], "stream", name, seed), wanted, name)
+        pool = one_per_group(shuffled(training[name], "stream", name, seed))
+        drawn = _draw(pool, wanted, name)
         retain[name], guard[name] = drawn["kept"], drawn["guarded"]
         forget = drawn["forgotten"] if own else forget
     chosen = {item.digest for item in shuffled(forget, "evaluated", seed)[: sizes.forget_eval]}
@@ -136,12 +137,11 @@ def make_split(
 
 def _heldout(
     task: Task, training: Sequence[Item], source: Source, count: int, seed: int
-) -> list[Item]:
+) -> tuple[Item, ...]:
     known = {item.group for item in training}
     unseen = [item for item in task.load(task.heldout, source) if item.group not in known]
-    return list(
-        _draw(shuffled(unseen, "heldout", seed), {"held out": count}, task.name)["held out"]
-    )
+    pool = one_per_group(shuffled(unseen, "heldout", seed))
+    return _draw(pool, {"held out": count}, task.name)["held out"]
 
 
 def _draw(

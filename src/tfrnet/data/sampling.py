@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 
 from tfrnet.data.items import Item
@@ -20,19 +20,24 @@ def sample_indices(population: int, size: int, *key: object) -> list[int]:
 
 
 def shuffled(items: Sequence[Item], *key: object) -> list[Item]:
-    """Return items in a seeded order: one of each stratum in turn, one of each group in all.
+    """Return items in a seeded order, one of each stratum in turn.
 
     The order hangs on the items' words, not on their places, so that a file with more or fewer
     rows moves nothing else.
     """
     strata: dict[str, list[Item]] = {}
-    groups: set[str] = set()
     for item in sorted(items, key=lambda item: (_rank((*key, item.digest)), item.key)):
-        if item.group not in groups:
-            groups.add(item.group)
-            strata.setdefault(item.stratum, []).append(item)
+        strata.setdefault(item.stratum, []).append(item)
     turns = zip_longest(*(strata[name] for name in sorted(strata)))
     return [item for turn in turns for item in turn if item is not None]
+
+
+def one_per_group(items: Iterable[Item]) -> list[Item]:
+    """Return the first item of every group, in order."""
+    firsts: dict[str, Item] = {}
+    for item in items:
+        firsts.setdefault(item.group, item)
+    return list(firsts.values())
 
 
 def _rank(key: tuple[object, ...]) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from tfrnet.data.examples import Example
+from tfrnet.data.examples import Encoded, Example, encode, tokenise, with_eos
 from tfrnet.data.sources import HubFile, Source, need, read_rows
 from tfrnet.errors import InputError
 
@@ -28,6 +28,7 @@ SPLITS = (
 AUTHOR_ROWS = 20
 
 Template = Literal["qa", "chat"]
+Boundary = Literal["open-unlearning", "answer"]
 
 
 @dataclass(frozen=True)
@@ -68,13 +69,6 @@ def _row(row: dict[str, Any], key: str) -> TofuRow:
     return TofuRow(texts["question"], texts["answer"], *options, tuple(wrong))
 
 
-def tofu_example(
-    question: str, answer: str, tokenizer: PreTrainedTokenizerBase, template: Template = "qa"
-) -> Example:
-    """Return a question as it is put to a base model, or in the tokenizer's chat form."""
-    return Example(tofu_prompt(question, tokenizer, template), answer)
-
-
 def tofu_prompt(
     question: str, tokenizer: PreTrainedTokenizerBase, template: Template = "qa"
 ) -> str:
@@ -91,3 +85,29 @@ def tofu_prompt(
         messages, tokenize=False, add_generation_prompt=True
     )
     return prompt
+
+
+def encode_answer(
+    prompt: str,
+    answer: str,
+    tokenizer: PreTrainedTokenizerBase,
+    max_length: int,
+    label: str,
+    boundary: Boundary = "open-unlearning",
+) -> Encoded:
+    """Encode an answer with the end of the text as its last token.
+
+    OpenUnlearning counts as the prompt's tokens those of the prompt alone, its last space
+    included. Where a tokenizer joins that space with the answer's first word, that word's first
+    token is not scored; `answer` scores it.
+    """
+    if boundary == "answer":
+        room = max_length - 1
+        return with_eos(encode(Example(prompt, answer), tokenizer, room, label), tokenizer)
+    ids = tokenise(prompt + answer, tokenizer)
+    start = len(tokenise(prompt, tokenizer))
+    if len(ids) >= max_length:
+        raise InputError(f"{label}: {len(ids)} tokens do not fit max_length {max_length}")
+    if start > len(ids):
+        raise InputError(f"{label}: the answer has no token of its own to be scored")
+    return with_eos(Encoded(tuple(ids), start), tokenizer)

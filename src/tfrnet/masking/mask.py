@@ -154,6 +154,14 @@ class _MaskedForward:
             del self.module.__dict__["forward"]
 
 
+def live_masks(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the name and mask of every projection that is scaled at present."""
+    for name, module in model.named_modules():
+        forward = module.__dict__.get("forward")
+        if isinstance(forward, _MaskedForward):
+            yield name, forward.values
+
+
 class _PerExample:
     """Forward hook: multiply example b of the output by row b of a leaf."""
 

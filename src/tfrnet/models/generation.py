@@ -2,28 +2,94 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
+from transformers import GenerationConfig, StoppingCriteria
 
+from tfrnet.data.examples import tokenise
 from tfrnet.models.forward import input_device
 from tfrnet.models.load import LoadedModel
 
 
 @torch.no_grad()
-def continue_texts(loaded: LoadedModel, prompts: Sequence[str], max_new_tokens: int) -> list[str]:
-    """Return what the model adds to each prompt, one at a time, so that padding plays no part."""
+def continue_texts(
+    loaded: LoadedModel,
+    prompts: Sequence[str],
+    max_new_tokens: int,
+    batch_size: int = 1,
+    max_prompt: int | None = None,
+    one_line: bool = False,
+    advance: Callable[[int], None] | None = None,
+) -> list[str]:
+    """Return what the model adds to each prompt, by greedy decoding until EOS.
+
+    `one_line` stops at, and leaves out, the first newline. A prompt of more than `max_prompt`
+    tokens loses its beginning. Prompts of similar length share a pass of `batch_size`, padded on
+    the left; that changes speed, and results by rounding only. `advance` is told how many are done.
+    """
+    tokenizer = loaded.tokenizer
+    rows = [tokenise(prompt, tokenizer)[-(max_prompt or 0) :] for prompt in prompts]
+    order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
+    texts = [""] * len(rows)
+    for start in range(0, len(order), batch_size):
+        chosen = order[start : start + batch_size]
+        for i, added in zip(
+            chosen,
+            _generate(loaded, [rows[i] for i in chosen], max_new_tokens, one_line),
+            strict=True,
+        ):
+            text = tokenizer.decode(added, skip_special_tokens=True)
+            texts[i] = text.partition("\n")[0] if one_line else text
+        if advance:
+            advance(len(chosen))
+    return texts
+
+
+def _generate(
+    loaded: LoadedModel, rows: Sequence[Sequence[int]], max_new_tokens: int, one_line: bool
+) -> list[list[int]]:
     model, tokenizer = loaded
-    continuations = []
-    for prompt in prompts:
-        ids = torch.tensor([tokenizer(prompt)["input_ids"]], device=input_device(model))
-        output = model.generate(
-            ids,
-            attention_mask=torch.ones_like(ids),
-            max_new_tokens=max_new_tokens,
-            do_sample=False,
-            pad_token_id=tokenizer.pad_token_id or tokenizer.eos_token_id,
-        )
-        added = output[0, ids.shape[1] :]
-        continuations.append(tokenizer.decode(added, skip_special_tokens=True))
-    return continuations
+    ends = _ends(loaded)
+    width = max(map(len, rows))
+    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else ends[0]
+    ids = torch.tensor([[pad] * (width - len(row)) + list(row) for row in rows])
+    mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows])
+    device = input_device(model)
+    # A config of our own: a checkpoint's may ask for sampling or penalties.
+    output = model.generate(
+        ids.to(device),
+        attention_mask=mask.to(device),
+        generation_config=GenerationConfig(
+            max_new_tokens=max_new_tokens, do_sample=False, eos_token_id=ends, pad_token_id=pad
+        ),
+        stopping_criteria=[_AllLinesEnded(tokenizer, width)] if one_line else None,
+    )
+    return [_before(row, ends) for row in output[:, width:].tolist()]
+
+
+def _ends(loaded: LoadedModel) -> list[int]:
+    """Return the tokens that end a text: the tokenizer's, and those the checkpoint adds."""
+    found = [loaded.tokenizer.eos_token_id]
+    more = loaded.model.generation_config.eos_token_id
+    found += more if isinstance(more, list) else [more]
+    return list(dict.fromkeys(token for token in found if token is not None))
+
+
+def _before(tokens: list[int], ends: Sequence[int]) -> list[int]:
+    """Return the tokens before the first that ends the text."""
+    stop = next((i for i, token in enumerate(tokens) if token in ends), len(tokens))
+    return tokens[:stop]
+
+
+class _AllLinesEnded(StoppingCriteria):  # type: ignore[misc]
+    """Each text is done when it has a newline."""
+
+    def __init__(self, tokenizer: Any, prompt_width: int) -> None:
+        self.tokenizer = tokenizer
+        self.prompt_width = prompt_width
+
+    def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> torch.Tensor:
+        texts = self.tokenizer.batch_decode(input_ids[:, self.prompt_width :])
+        return torch.tensor(["\n" in text for text in texts], device=input_ids.device)

@@ -1,0 +1,279 @@
+"""`tfrnet eval`: what a model knows, leaks and gives away under attack."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_args
+
+import typer
+
+from tfrnet.cli import _options as opt
+from tfrnet.cli._evaluation import show_results
+from tfrnet.cli._open import load, model_name
+from tfrnet.cli._output import Output
+from tfrnet.errors import InputError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from tfrnet.evaluation.plan import Plan
+    from tfrnet.masking.mask import ChannelMask
+
+_ATTACKS = "unmask,rescale,quantise,prompts,few-shot,relearn"
+
+
+def command(
+    tasks: Annotated[
+        str,
+        typer.Option(
+            help="Comma-separated: boolq, openbookqa, arithmetic (or arithmetic:2da+3ds, any of "
+            "1dc 2da 2ds 2dm 3da 3ds 4da 4ds 5da 5ds), tofu, privacy, robustness."
+        ),
+    ],
+    model: opt.Model = None,
+    state: Annotated[
+        Path | None,
+        typer.Option(help="State whose mask is put on the model.", show_default=False),
+    ] = None,
+    generation: Annotated[
+        int | None, typer.Option(min=0, help="Generation of the state; the current one without it.")
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            help="Items per task or TOFU set. Without it 100 of a task, and all rows of TOFU.",
+            show_default=False,
+        ),
+    ] = None,
+    full: Annotated[bool, typer.Option("--full", help="Every item there is.")] = False,
+    items: Annotated[
+        str,
+        typer.Option(help="sample: a seeded draw; first: in file order, as lm-eval's limit."),
+    ] = "sample",
+    seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 0,
+    split: Annotated[
+        Path | None,
+        typer.Option(
+            help="Evaluate the forgotten and held-out items of a folder made by 'tfrnet split'.",
+            show_default=False,
+        ),
+    ] = None,
+    forgotten: Annotated[
+        Path | None,
+        typer.Option(
+            help="JSON Lines of requests; refuse to evaluate on any of their examples.",
+            show_default=False,
+        ),
+    ] = None,
+    oracle: Annotated[
+        str | None,
+        typer.Option(
+            help="Retain-only model, for Forget Quality and PrivLeak.", show_default=False
+        ),
+    ] = None,
+    attacks: Annotated[
+        str, typer.Option(help="Attacks of the task robustness, comma-separated.")
+    ] = _ATTACKS,
+    relearn_steps: Annotated[
+        str, typer.Option(help="Steps after which relearning is measured.")
+    ] = "0,5,10,20,40,80",
+    relearn_seeds: Annotated[int, typer.Option(min=1, help="Relearning runs to average.")] = 3,
+    shots: Annotated[
+        int, typer.Option(min=0, help="Solved training examples before each question.")
+    ] = 0,
+    max_length: Annotated[int, typer.Option(min=16, help="Longest prompt with answer.")] = 256,
+    truncation: Annotated[
+        str,
+        typer.Option(
+            help="passage_left: cut the passage's beginning, never the question; "
+            "lm_eval: as that harness does."
+        ),
+    ] = "passage_left",
+    tofu_template: Annotated[
+        str, typer.Option(help="qa ('Question: ... Answer: ') or chat (the tokenizer's).")
+    ] = "qa",
+    tofu_boundary: Annotated[
+        str,
+        typer.Option(
+            help="Where an answer's scored tokens begin: open-unlearning (after the prompt's own "
+            "tokens, as there) or answer (its first token always counts)."
+        ),
+    ] = "open-unlearning",
+    truth_ratio: Annotated[
+        str, typer.Option(help="geometric (OpenUnlearning), arithmetic, or probability.")
+    ] = "geometric",
+    data_dir: opt.DataDir = None,
+    source: opt.DataSource = "auto",
+    samples: Annotated[
+        Path | None,
+        typer.Option(help="Write every item's figures there, as JSON Lines.", show_default=False),
+    ] = None,
+    no_cache: Annotated[
+        bool, typer.Option("--no-cache", help="Neither use nor keep earlier model outputs.")
+    ] = False,
+    dtype: opt.Dtype = "auto",
+    device: opt.Device = "auto",
+    batch_size: opt.BatchSize = 16,
+    as_json: opt.AsJson = False,
+) -> int:
+    """Measure a model, masked by a state or not.
+
+    Accuracy on BoolQ and OpenBookQA by candidate ranking as in lm-evaluation-harness, on
+    arithmetic by generation; TOFU and privacy figures as in OpenUnlearning; robustness under
+    attack. Beside every figure stand its sample count, its standard error and what knowing nothing
+    would score. What the model said is kept under the digest of its weights, mask and inputs, so a
+    second look is instant and never out of date.
+
+    Examples:
+
+      tfrnet eval --tasks boolq,openbookqa,arithmetic --data-dir data --limit 100
+
+      tfrnet eval --state tfrnet-state --split stream --tasks boolq,arithmetic,robustness
+    """
+    from tfrnet.data.examples import Truncation
+    from tfrnet.data.sources import Source
+    from tfrnet.data.split_files import read_split
+    from tfrnet.data.tofu import Boundary, Template
+    from tfrnet.evaluation.attacks.subject import AttackOptions
+    from tfrnet.evaluation.metrics.tofu import TruthRatio
+    from tfrnet.evaluation.plan import Options, make_plan
+    from tfrnet.evaluation.tofu import TofuOptions
+
+    output = Output(as_json)
+    options = Options(
+        tasks=_names(tasks),
+        limit=limit,
+        full=full,
+        items=_one_of("items", items, ("sample", "first")),
+        seed=seed,
+        shots=shots,
+        max_length=max_length,
+        truncation=_one_of("truncation", truncation, get_args(Truncation)),
+        tofu=TofuOptions(
+            template=_one_of("tofu-template", tofu_template, get_args(Template)),
+            boundary=_one_of("tofu-boundary", tofu_boundary, get_args(Boundary)),
+            truth_ratio=_one_of("truth-ratio", truth_ratio, get_args(TruthRatio)),
+        ),
+        attacks=_names(attacks),
+        attack=AttackOptions(
+            limit=limit,
+            max_length=max_length,
+            relearn_steps=_steps(relearn_steps),
+            relearn_seeds=relearn_seeds,
+        ),
+    )
+    if "robustness" in options.tasks and state is None:
+        raise InputError("robustness attacks what a state made a model forget; give --state FOLDER")
+    where = Source(source, data_dir)
+    plan = make_plan(options, where, read_split(split, where) if split else None)
+    if forgotten:
+        _refuse_forgotten(forgotten, plan)
+    known_state = _describe_state(state, generation)
+    start = time.perf_counter()
+    name = model_name(model, state or Path())
+    reference = None
+    with output.progress(plan.steps(), "prompts") as bar:
+        from tfrnet.evaluation.cache import Cache
+        from tfrnet.evaluation.evaluator import Evaluator
+        from tfrnet.evaluation.suite import compare, measure, measure_reference
+        from tfrnet.models.digest import model_digest
+        from tfrnet.session import versions
+
+        def evaluator(which: str) -> Evaluator:
+            cache = None if no_cache else Cache()
+            return Evaluator(load(which, dtype, device, output), batch_size, cache, bar.advance)
+
+        if oracle:
+            # First and on its own, so that two models are never in memory together.
+            reference = measure_reference(evaluator(oracle), plan, bar.stage)
+        asked = evaluator(name)
+        with _masked(asked.loaded.model, state, generation) as mask:
+            digest = model_digest(asked.loaded.model)
+            found = measure(asked, plan, mask, bar.stage)
+    compared = compare(found, reference)
+    if samples:
+        _write_lines(samples, found.samples())
+    show_results(output, compared)
+    output.result(
+        "eval",
+        {
+            "model": name,
+            "model_digest": digest,
+            "state": known_state,
+            "oracle": oracle,
+            "split": str(split) if split else None,
+            "options": dataclasses.asdict(options),
+            "versions": versions(),
+            "results": compared.results,
+            "missing": compared.missing,
+            "cached": asked.hits,
+            "seconds": round(time.perf_counter() - start, 2),
+        },
+    )
+    return 0
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+
+
+def _one_of(option: str, value: str, choices: Iterable[str]) -> Any:
+    if value not in (known := tuple(choices)):
+        raise InputError(f"--{option} must be {' or '.join(known)}, not {value!r}")
+    return value
+
+
+def _steps(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise InputError(f"--relearn-steps takes numbers such as 0,5,10, not {text!r}") from None
+
+
+def _refuse_forgotten(path: Path, plan: Plan) -> None:
+    from tfrnet.data.requests import read_requests, refuse_overlap
+
+    requests = read_requests(path)
+    for part in plan.parts:
+        if part.name != "forget":
+            label = f"evaluation set of {part.task.name}"
+            refuse_overlap(requests, [item.example() for item in part.items], label)
+
+
+def _describe_state(state: Path | None, generation: int | None) -> dict[str, Any] | None:
+    """Return which state it is; a damaged or missing one is found before the model is loaded."""
+    if state is None:
+        if generation is not None:
+            raise InputError("--generation belongs to a state; give --state FOLDER too")
+        return None
+    from tfrnet.state.store import StateStore
+
+    store = StateStore.open(state)
+    number = store.generation if generation is None else generation
+    store.load(number)
+    return {"folder": str(state), "generation": number, "digest": store.history.digests[number]}
+
+
+@contextmanager
+def _masked(
+    model: PreTrainedModel, state: Path | None, generation: int | None
+) -> Iterator[ChannelMask | None]:
+    if state is None:
+        yield None
+        return
+    from tfrnet.state.apply import apply_state
+
+    with apply_state(model, state, generation) as mask:
+        yield mask
+
+
+def _write_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
+    try:
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}") from None

@@ -1,0 +1,1 @@
+"""Attacks on a model that forgot by a channel mask, and how much they bring back."""

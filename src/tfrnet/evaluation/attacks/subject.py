@@ -1,0 +1,122 @@
+"""A model that forgot, as an attacker meets it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+import torch
+
+from tfrnet.data.items import Item
+from tfrnet.data.protocol import Split
+from tfrnet.data.tasks import find_task
+from tfrnet.errors import InputError
+from tfrnet.evaluation.attacks.recovery import recovery_rate
+from tfrnet.evaluation.attacks.weights import folded
+from tfrnet.evaluation.evaluator import Evaluator
+from tfrnet.evaluation.tasks import evaluate_task
+from tfrnet.masking.mask import ChannelMask
+
+
+@dataclass(frozen=True)
+class AttackOptions:
+    """How many items are measured, and how long the costly attack goes on."""
+
+    limit: int | None = None
+    max_length: int = 256
+    relearn_steps: tuple[int, ...] = (0, 5, 10, 20, 40, 80)
+    relearn_seeds: int = 3
+    dormant_threshold: float = 0.1
+
+
+@dataclass(frozen=True)
+class Attacked:
+    """Accuracy on the forgotten items, in percent, without and with one attack."""
+
+    attack: str
+    variant: str
+    plain: float
+    attacked: float
+    untouched: float
+    untouched_attacked: float | None
+
+    @property
+    def recovery(self) -> float | None:
+        """The share of what was forgotten that came back."""
+        return recovery_rate(self.plain, self.attacked, self.untouched)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return vars(self) | {"recovery": self.recovery}
+
+
+class Subject:
+    """A model with its mask, the forgotten items, and ways to measure them."""
+
+    def __init__(
+        self, evaluator: Evaluator, mask: ChannelMask, split: Split, options: AttackOptions
+    ) -> None:
+        self.evaluator, self.mask, self.options = evaluator, mask, options
+        self.task = find_task(split.forget_task)
+        self.heldout = list(split.heldout[split.forget_task])
+        other = next(name for name in split.heldout if name != split.forget_task)
+        self.other = list(split.heldout[other])
+        # What the attacker has: two requests, or half of a stream that is shorter than four.
+        count = min(2 * split.request_size, len(split.forget) // 2)
+        self.known = list(split.forget[:count])
+        hidden = list(split.forget[count:])
+        if options.limit is not None and options.limit > len(hidden):
+            raise InputError(
+                f"a limit of {options.limit} is larger than the {len(hidden)} forgotten items "
+                f"that are left when an attacker holds {count}"
+            )
+        self.hidden = hidden[: options.limit]
+        with self.unlearned():
+            self.plain = self.accuracy(self.hidden)
+        with self.untouched():
+            self.original = self.accuracy(self.hidden)
+
+    @contextmanager
+    def unlearned(self, values: torch.Tensor | None = None) -> Iterator[None]:
+        """Hold what an export would ship, of this mask or of another."""
+        own = self.mask.values
+        try:
+            if values is not None:
+                self.mask.set(values)
+            with folded(self.mask):
+                yield
+        finally:
+            self.mask.set(own)
+
+    @contextmanager
+    def untouched(self) -> Iterator[None]:
+        """Hold the base model."""
+        with self.unlearned(torch.ones_like(self.mask.values)):
+            yield
+
+    def correct(self, items: Sequence[Item], max_length: int | None = None) -> list[bool]:
+        """Return which items the model gets right as it is now."""
+        length = max_length or self.options.max_length
+        result = evaluate_task(self.evaluator, self.task, items, "attacked", length)
+        return [bool(sample["correct"]) for sample in result.samples]
+
+    def accuracy(self, items: Sequence[Item], max_length: int | None = None) -> float:
+        """Return the accuracy in percent of the model as it is now."""
+        return 100 * fmean(self.correct(items, max_length))
+
+    def row(self, attack: str, variant: str, attacked: float, control: float | None) -> Attacked:
+        """Put an attacked accuracy beside the plain ones."""
+        return Attacked(attack, variant, self.plain, attacked, self.original, control)
+
+    def both(
+        self, attack: str, variant: str, items: Sequence[Item], max_length: int | None = None
+    ) -> Attacked:
+        """Ask the unlearned and the untouched model in another way."""
+        with self.unlearned():
+            attacked = self.accuracy(items, max_length)
+        with self.untouched():
+            control = self.accuracy(items, max_length)
+        return self.row(attack, variant, attacked, control)

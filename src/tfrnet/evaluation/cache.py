@@ -1,0 +1,63 @@
+"""Raw model outputs, kept by the digest of everything they depend on.
+
+Only what the model said is kept; every metric is computed from it anew. The key covers the code's
+version, the model's exact digest and the exact inputs, so a changed weight, mask or example is a
+different key: an outdated entry cannot be found, let alone used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from tfrnet.models.gguf import cache_folder
+
+# Raised when the meaning of an entry changes.
+_FORMAT = 1
+
+
+class Cache:
+    """A folder of entries, one file each; safe for several processes."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder or cache_folder() / "evaluations"
+
+    def key(self, model: str, kind: str, inputs: Any, device: str) -> str:
+        """Return the key of one evaluation."""
+        parts = {
+            "format": _FORMAT,
+            "versions": {name: version(name) for name in ("torch", "transformers")},
+            "device": device,
+            "model": model,
+            "kind": kind,
+            "inputs": inputs,
+        }
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+    def get(self, key: str) -> Any | None:
+        """Return an entry, or None. A damaged one counts as absent."""
+        try:
+            entry = json.loads((self.folder / f"{key}.json").read_text())
+            text = json.dumps(entry["value"])
+            whole = entry["sha256"] == hashlib.sha256(text.encode()).hexdigest()
+            return entry["value"] if whole and entry["key"] == key else None
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def put(self, key: str, value: Any) -> None:
+        """Keep an entry, whole or not at all. A cache that cannot be written is no error."""
+        text = json.dumps(value)
+        entry = {"key": key, "sha256": hashlib.sha256(text.encode()).hexdigest(), "value": value}
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            descriptor, name = tempfile.mkstemp(dir=self.folder, prefix=".partial-")
+            with os.fdopen(descriptor, "w") as file:
+                json.dump(entry, file)
+            Path(name).replace(self.folder / f"{key}.json")
+        except OSError:
+            return

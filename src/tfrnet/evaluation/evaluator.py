@@ -1,0 +1,97 @@
+"""A model under evaluation: batched, cached, with its progress reported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tfrnet.data.examples import Encoded, tokenise
+from tfrnet.evaluation.cache import Cache
+from tfrnet.evaluation.likelihood import score_answers
+from tfrnet.evaluation.token_scores import TokenScores
+from tfrnet.models.digest import model_digest
+from tfrnet.models.forward import input_device
+from tfrnet.models.generation import continue_texts
+from tfrnet.models.load import LoadedModel
+
+
+@dataclass
+class Evaluator:
+    """Asks one model; an answer that is in the cache is not computed again.
+
+    The model's digest is taken at every call, so weights or masks may change between calls.
+    """
+
+    loaded: LoadedModel
+    batch_size: int = 16
+    cache: Cache | None = None
+    advance: Callable[[int], None] | None = None
+    hits: int = field(default=0, init=False)
+
+    def score(
+        self, groups: Sequence[Sequence[Encoded]], moments: bool = False
+    ) -> list[list[TokenScores]]:
+        """Return the token scores of answers, grouped by prompt."""
+        inputs = {
+            "groups": [[[list(e.ids), e.answer_start] for e in group] for group in groups],
+            "moments": moments,
+        }
+
+        def compute() -> Any:
+            scores = score_answers(
+                self.loaded.model, groups, self.batch_size, moments, self.advance
+            )
+            return [[answer.to_dict() for answer in group] for group in scores]
+
+        values = self._cached("likelihood", inputs, compute, len(groups))
+        return [[TokenScores.from_dict(answer) for answer in group] for group in values]
+
+    def generate(
+        self,
+        prompts: Sequence[str],
+        max_new_tokens: int,
+        max_length: int | None = None,
+        one_line: bool = False,
+    ) -> list[str]:
+        """Return greedy continuations; `max_length` bounds prompt and continuation together."""
+        if not prompts:
+            return []
+        max_prompt = max_length - max_new_tokens if max_length else None
+        tokenizer = self.loaded.tokenizer
+        inputs = {
+            "prompts": [tokenise(prompt, tokenizer) for prompt in prompts],
+            "options": [max_new_tokens, max_prompt, one_line],
+            # Token ids become text again only through this tokenizer.
+            "tokenizer": tokenizer.get_vocab(),
+            "ends": [tokenizer.eos_token_id, self.loaded.model.generation_config.eos_token_id],
+        }
+
+        def compute() -> Any:
+            return continue_texts(
+                self.loaded,
+                prompts,
+                max_new_tokens,
+                self.batch_size,
+                max_prompt,
+                one_line,
+                self.advance,
+            )
+
+        texts: list[str] = self._cached("generation", inputs, compute, len(prompts))
+        return texts
+
+    def _cached(self, kind: str, inputs: Any, compute: Callable[[], Any], steps: int) -> Any:
+        digest = model_digest(self.loaded.model) if self.cache else None
+        if self.cache is None or digest is None:
+            return compute()
+        key = self.cache.key(digest, kind, inputs, input_device(self.loaded.model).type)
+        value = self.cache.get(key)
+        if value is None:
+            value = compute()
+            self.cache.put(key, value)
+        else:
+            self.hits += 1
+            if self.advance:
+                self.advance(steps)
+        return value

@@ -1,0 +1,1 @@
+"""Figures made of measurements: pure functions of numbers, without a model."""

@@ -1,0 +1,105 @@
+"""Scores of a stream of requests: what was forgotten, what was kept, and the balance of both.
+
+Accuracies and scores are percentages. Nothing is rounded on the way: the published Trade-offs can
+only be had from unrounded averages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from tfrnet.errors import InputError
+
+CHECKPOINTS = (5, 10, 15, 20)
+
+
+@dataclass(frozen=True)
+class StreamScores:
+    """The scores of one stream, averaged over its checkpoints."""
+
+    forget_average: float
+    forget_final: float
+    retain_average: float
+
+    @property
+    def trade_off(self) -> float:
+        """The Trade-off of the averages (not the average of Trade-offs)."""
+        return trade_off(self.forget_average, self.retain_average)
+
+
+def score_stream(
+    forget: Mapping[int, float],
+    retain: Mapping[int, Sequence[float]],
+    checkpoints: Sequence[int] = CHECKPOINTS,
+) -> StreamScores:
+    """Average the accuracies by request number; those of other requests do not enter.
+
+    `checkpoints=(0,)` scores the untouched model: a Trade-off is to be read against that one,
+    since a model that knew little to begin with scores well by doing nothing.
+    """
+    if not checkpoints or len(set(checkpoints)) != len(checkpoints):
+        raise InputError("the checkpoints must be one or more different request numbers")
+    unpaired = sorted(forget.keys() ^ retain.keys())
+    if unpaired:
+        raise InputError(f"request {unpaired[0]} has a forget or a retain accuracy, not both")
+    missing = sorted(set(checkpoints) - forget.keys())
+    if missing:
+        raise InputError(f"there are no accuracies at checkpoint {missing[0]}")
+    widths = {len(retain[t]) for t in checkpoints}
+    if len(widths) > 1 or widths == {0}:
+        raise InputError("every checkpoint needs the same number of retain accuracies")
+    return StreamScores(
+        fmean(_percentage(forget[t], f"forget accuracy at request {t}") for t in checkpoints),
+        forget[max(checkpoints)],
+        fmean(
+            _percentage(value, f"retain accuracy at request {t}")
+            for t in checkpoints
+            for value in retain[t]
+        ),
+    )
+
+
+def trade_off(forget: float, retain: float) -> float:
+    """Return the harmonic mean of 100 - forget accuracy and retain accuracy; 0 if both are 0."""
+    forgotten = 100 - _percentage(forget, "forget accuracy")
+    total = forgotten + _percentage(retain, "retain accuracy")
+    return 2 * forgotten * retain / total if total else 0.0
+
+
+def mean_trade_off(trade_offs: Collection[float]) -> float:
+    """Return the mean of the streams' Trade-offs."""
+    if not trade_offs:
+        raise InputError("a mean Trade-off needs at least one stream")
+    return fmean(_percentage(value, "Trade-off") for value in trade_offs)
+
+
+def gain_over_best(means: Mapping[str, float], baselines: Collection[str]) -> dict[str, float]:
+    """Return by how much each method's mean Trade-off exceeds that of the best baseline."""
+    unknown = sorted(set(baselines) - means.keys())
+    if unknown or not baselines:
+        raise InputError(f"no baseline {unknown[0]!r}" if unknown else "a gain needs a baseline")
+    for method, mean in means.items():
+        _percentage(mean, f"mean Trade-off of {method}")
+    best = max(means[name] for name in baselines)
+    return {method: mean - best for method, mean in means.items()}
+
+
+def normalised_forgetting(before: float, after: float, chance: float) -> float:
+    """Return the share of the accuracy above chance that is gone (F_norm).
+
+    0 is an untouched model and 1 one that guesses; a model below chance is above 1.
+    """
+    _percentage(before, "accuracy before")
+    _percentage(after, "accuracy after")
+    if before == _percentage(chance, "chance accuracy"):
+        raise InputError(f"an accuracy that began at chance ({chance}) has nothing to forget")
+    return (before - after) / (before - chance)
+
+
+def _percentage(value: float, name: str) -> float:
+    """Return the value, which must be in [0, 100]; NaN is not."""
+    if not 0 <= value <= 100:
+        raise InputError(f"{name} must be in [0, 100], not {value}")
+    return value

@@ -1,0 +1,202 @@
+"""Membership-inference attacks and what is made of their AUCs.
+
+Members are the forget set, non-members a holdout set that nobody trained on. Every score is higher
+for what is less likely a member, so an AUC of 1 is a forget set wholly memorised. The two sets
+differ in wording and length: the AUC to reach is the retain-only model's and not 0.5.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tfrnet.errors import InputError
+from tfrnet.evaluation.metrics.intervals import CONFIDENCE, Interval
+from tfrnet.evaluation.metrics.tofu import Numbers, as_numbers
+
+Sides = tuple[Numbers, Numbers]
+"""One attack's scores of one model: of the members, and of the non-members."""
+
+MIN_VARIANCE = 1e-6
+NEEDS_ORACLE = "{} needs the retain-only model's AUC; give --oracle MODEL"
+
+
+@dataclass(frozen=True)
+class PrivLeak:
+    """Three readings of "deviation from the retain-only model" in percent; None if divided by 0.
+
+    `signed` is OpenUnlearning's: negative where too little was forgotten, positive where too much.
+    """
+
+    signed: float | None
+    ratio: float | None
+    difference: float
+
+    @property
+    def absolute(self) -> float | None:
+        """The size of `signed`."""
+        return None if self.signed is None else abs(self.signed)
+
+
+@dataclass(frozen=True)
+class PairedIntervals:
+    """Percentile intervals of the unlearned against the retain-only model.
+
+    `privleak` is of the signed reading, None where a resample left it without a value.
+    """
+
+    auc_difference: Interval
+    privleak: Interval | None
+
+
+@dataclass(frozen=True)
+class BlindBaselines:
+    """AUCs reached without any model, from the answers' texts alone.
+
+    `inverse_compressed_length` is what ZLIB gets from a model that gives every answer one loss.
+    """
+
+    compressed_length: float
+    inverse_compressed_length: float
+    answer_length: float
+
+
+def loss_score(log_probs: Numbers) -> float:
+    """LOSS: the mean loss of the answer's tokens."""
+    return -float(as_numbers(log_probs, "token log-probability").mean())
+
+
+def zlib_score(log_probs: Numbers, answer_text: str) -> float:
+    """ZLIB: the mean loss per byte of the compressed answer."""
+    return loss_score(log_probs) / _compressed_length(answer_text)
+
+
+def min_k_score(log_probs: Numbers, k: float = 0.4) -> float:
+    """Min-K%: the mean loss of the share `k` of tokens that are least likely; 0 without tokens."""
+    if not 0 < k <= 1:
+        raise InputError(f"The share k of an attack must be above 0 and at most 1, not {k}")
+    if not len(log_probs):
+        return 0.0
+    values = np.sort(as_numbers(log_probs, "token log-probability"))
+    return -float(values[: max(1, int(k * values.size))].mean())
+
+
+def min_k_plus_plus_score(
+    log_probs: Numbers, mean: Numbers, variance: Numbers, k: float = 0.4
+) -> float:
+    """Min-K%++: Min-K% of log-probabilities standardised by those of the whole vocabulary.
+
+    `mean` and `variance` are the vocabulary's at each position, weighted by its probabilities. The
+    variance of a uniform prediction is 0, hence the clamp.
+    """
+    if not len(log_probs) == len(mean) == len(variance):
+        raise InputError("Min-K%++ needs one mean and one variance for each token")
+    sigma = np.sqrt(np.maximum(variance, MIN_VARIANCE))
+    return min_k_score((np.asarray(log_probs, dtype=np.float64) - mean) / sigma, k)
+
+
+def reference_score(loss_model: float, loss_reference: float) -> float:
+    """Reference: the loss above that of another model."""
+    return loss_model - loss_reference
+
+
+def grad_norm_score(norms: Numbers) -> float:
+    """GradNorm: the mean of the gradient's norms per tensor, which is not the global norm."""
+    return float(as_numbers(norms, "gradient norm").mean())
+
+
+def auc(members: Numbers, non_members: Numbers) -> float:
+    """Return the chance that a non-member scores above a member; ties count half."""
+    from sklearn.metrics import roc_auc_score
+
+    sides = [as_numbers(members, "member's score"), as_numbers(non_members, "non-member's score")]
+    # The order is all that counts, and scikit-learn refuses the infinite loss of a broken model.
+    ranks = np.unique(np.concatenate(sides), return_inverse=True)[1]
+    return float(roc_auc_score(np.repeat([0, 1], [side.size for side in sides]), ranks))
+
+
+def mia_gap(aucs: Numbers) -> float:
+    """Return the mean distance of the attacks' AUCs from 0.5."""
+    return float(np.abs(as_numbers(aucs, "AUC") - 0.5).mean())
+
+
+def privleak(auc_unlearned: float, auc_oracle: float | None) -> PrivLeak:
+    """Compare the AUC of one attack (by custom Min-K%) with the retain-only model's."""
+    oracle = _oracle(auc_unlearned, auc_oracle, "PrivLeak")
+    difference = 100 * abs(auc_unlearned - oracle)
+    return PrivLeak(
+        signed=100 * (oracle - auc_unlearned) / (1 - oracle) if oracle < 1 else None,
+        ratio=difference / oracle if oracle > 0 else None,
+        difference=difference,
+    )
+
+
+def privacy_score(auc_unlearned: float, auc_oracle: float | None) -> float:
+    """Return 1 where the two AUCs agree, 0 where they are at least the retain-only one's apart."""
+    oracle = _oracle(auc_unlearned, auc_oracle, "The privacy score")
+    if oracle == 0:
+        return 1.0 if auc_unlearned == 0 else 0.0
+    return max(0.0, 1 - abs(auc_unlearned - oracle) / oracle)
+
+
+def mean_privacy_score(scores: Numbers) -> float:
+    """Return the harmonic mean over the attacks; 0 if one of them is 0."""
+    from scipy.stats import hmean
+
+    return float(hmean(as_numbers(scores, "privacy score")))
+
+
+def bootstrap_privacy(
+    unlearned: Sides, oracle: Sides | None, seed: int, resamples: int = 1000
+) -> PairedIntervals:
+    """Draw items anew, members and non-members apart, the same ones for both models."""
+    if oracle is None:
+        raise InputError(NEEDS_ORACLE.format("PrivLeak"))
+    wins_u, wins_r = _wins(*unlearned), _wins(*oracle)
+    if wins_u.shape != wins_r.shape:
+        raise InputError("A paired interval needs both models measured on the same rows")
+    generator = np.random.default_rng(seed)
+    # How often each item is drawn: with that, the AUCs of all resamples are two products.
+    members, others = (generator.multinomial(n, [1 / n] * n, resamples) for n in wins_u.shape)
+    auc_u = ((members @ wins_u) * others).sum(axis=1) / wins_u.size
+    auc_r = ((members @ wins_r) * others).sum(axis=1) / wins_r.size
+    ends = [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]
+    difference = Interval(*np.quantile(auc_u - auc_r, ends).tolist())
+    if (auc_r == 1).any():
+        return PairedIntervals(difference, None)
+    leak = 100 * (auc_r - auc_u) / (1 - auc_r)
+    return PairedIntervals(difference, Interval(*np.quantile(leak, ends).tolist()))
+
+
+def blind_baselines(members: Sequence[str], non_members: Sequence[str]) -> BlindBaselines:
+    """Return the AUCs of the answers' lengths: in compressed bytes, inverted, in characters."""
+    compressed = [[_compressed_length(text) for text in side] for side in (members, non_members)]
+    inverse = [[1 / length for length in side] for side in compressed]
+    return BlindBaselines(
+        auc(*compressed), auc(*inverse), auc([*map(len, members)], [*map(len, non_members)])
+    )
+
+
+def _compressed_length(text: str) -> int:
+    return len(zlib.compress(text.encode()))
+
+
+def _oracle(auc_unlearned: float, auc_oracle: float | None, name: str) -> float:
+    """Refuse to go on without the retain-only model: 0.5 in its place would be another measure."""
+    if auc_oracle is None:
+        raise InputError(NEEDS_ORACLE.format(name))
+    if not (0 <= auc_unlearned <= 1 and 0 <= auc_oracle <= 1):
+        raise InputError(f"An AUC is from 0 to 1; {auc_unlearned} and {auc_oracle} are not both")
+    return auc_oracle
+
+
+def _wins(members: Numbers, non_members: Numbers) -> NDArray[np.float64]:
+    """Return for each pair 1, 0.5 or 0: their weighted mean is the AUC of a resample."""
+    lower = as_numbers(members, "member's score")[:, None]
+    higher = as_numbers(non_members, "non-member's score")[None, :]
+    wins: NDArray[np.float64] = (higher > lower) + 0.5 * (higher == lower)
+    return wins

@@ -1,0 +1,133 @@
+"""What a stream does to the channels: which are relevant, which are suppressed, what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from tfrnet.errors import InputError
+from tfrnet.masking.mask import capacity, dormant
+from tfrnet.tfr.outcome import Outcome
+
+
+@dataclass(frozen=True)
+class Composition:
+    """Where the most relevant channels of a request come from; the three shares sum to 1."""
+
+    core: float  # relevant at the first request
+    new: float  # relevant for the first time
+    recurring: float  # relevant before, but not at the first request
+
+    @property
+    def alternative(self) -> float:
+        """The share outside the core, old or new."""
+        return self.new + self.recurring
+
+
+def composition(rankings: Sequence[Sequence[int]], size: int) -> list[Composition]:
+    """Return each request's composition from its channels, the most relevant first.
+
+    The first `size` (K) of each count. Rank all channels: among active ones only, the core shrinks
+    because it was suppressed, which says nothing of the model.
+    """
+    if size < 1:
+        raise InputError(f"the number of channels must be positive, not {size}")
+    seen: set[int] = set()
+    core: set[int] = set()
+    shares = []
+    for number, ranking in enumerate(rankings, start=1):
+        top = set(ranking[:size])
+        if len(top) < size:
+            raise InputError(f"request {number} has fewer than {size} different channels")
+        if number == 1:
+            core = top
+        rest = top - core
+        counts = len(top & core), len(rest - seen), len(rest & seen)
+        shares.append(Composition(*(count / size for count in counts)))
+        seen |= top
+    return shares
+
+
+def random_overlap(size: int, channels: int) -> float:
+    """Return the share of an earlier set that as many channels drawn at random would meet."""
+    if not 0 < size <= channels:
+        raise InputError(f"{size} of {channels} channels cannot be drawn")
+    return size / channels
+
+
+@dataclass(frozen=True)
+class MaskFigures:
+    """How much of the model a mask leaves; sizes are numbers of channels."""
+
+    total: int
+    dormant: int
+    suppressed_now: int
+    capacity: float
+
+    @property
+    def capacity_loss(self) -> float:
+        """The share of dormant channels, in percent."""
+        return 100 * self.dormant / self.total
+
+
+def mask_figures(mask: torch.Tensor | Sequence[torch.Tensor], threshold: float) -> MaskFigures:
+    """Return the figures of a mask, given whole or one tensor per projection."""
+    parts = [mask] if isinstance(mask, torch.Tensor) else mask
+    if not sum(part.numel() for part in parts):
+        raise InputError("a mask without channels has no capacity")
+    values = torch.cat([part.flatten() for part in parts])
+    if not bool(((values >= 0) & (values <= 1)).all()):
+        raise InputError("the values of a mask must be in [0, 1]")
+    return MaskFigures(
+        values.numel(),
+        int(dormant(values, threshold).sum()),
+        int((values < 1).sum()),
+        capacity(values, threshold),
+    )
+
+
+@dataclass(frozen=True)
+class StreamFigures:
+    """A stream up to one of its requests; sizes are numbers of channels."""
+
+    suppressed_ever: int  # in the selection of any accepted request so far
+    recovered: int  # by this request
+    net_dormant: int  # dormant more than before this request
+    accepted: int  # requests so far
+    rejected: int  # requests so far
+
+
+def stream_figures(
+    records: Sequence[Outcome], selections: Sequence[Collection[int]], dormant_before: int = 0
+) -> list[StreamFigures]:
+    """Return the figures after each request, given the channels it selected (P).
+
+    A rejected request changes no channel, whatever its record says it tried.
+    """
+    if len(records) != len(selections):
+        raise InputError(f"{len(selections)} selections do not fit {len(records)} records")
+    ever: set[int] = set()
+    accepted = 0
+    figures = []
+    for number, (record, selection) in enumerate(zip(records, selections, strict=True), start=1):
+        chosen = set(selection)
+        if len(chosen) != record.selected:
+            raise InputError(
+                f"{record.id} selected {record.selected} channels, but {len(chosen)} are given"
+            )
+        if record.accepted:
+            ever |= chosen
+            accepted += 1
+        figures.append(
+            StreamFigures(
+                suppressed_ever=len(ever),
+                recovered=record.recovered if record.accepted else 0,
+                net_dormant=record.dormant - dormant_before,
+                accepted=accepted,
+                rejected=number - accepted,
+            )
+        )
+        dormant_before = record.dormant
+    return figures

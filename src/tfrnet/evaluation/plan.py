@@ -1,0 +1,160 @@
+"""What is to be evaluated: read and checked before any model is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from tfrnet.data.examples import Truncation
+from tfrnet.data.fewshot import with_shots
+from tfrnet.data.items import Item
+from tfrnet.data.protocol import Split
+from tfrnet.data.sampling import one_per_group, sample_indices, shuffled
+from tfrnet.data.sources import Source
+from tfrnet.data.task import Task
+from tfrnet.data.tasks import find_task, task_names
+from tfrnet.data.tofu import TofuRow, load_tofu
+from tfrnet.errors import InputError
+from tfrnet.evaluation.attacks.subject import AttackOptions
+from tfrnet.evaluation.privacy import MEMBERS, NON_MEMBERS
+from tfrnet.evaluation.robustness import check_attacks
+from tfrnet.evaluation.tofu import SETS, TofuOptions
+
+SPECIAL = ("tofu", "privacy", "robustness")
+DEFAULT_LIMIT = 100
+
+
+@dataclass(frozen=True)
+class Options:
+    """Every decision of an evaluation, with its default.
+
+    `limit` is the number of items of each task or TOFU set; without it 100 items of a task and all
+    rows of TOFU, and with `full` everything. `items` takes a seeded sample, or the first ones in
+    file order as lm-evaluation-harness does.
+    """
+
+    tasks: tuple[str, ...]
+    limit: int | None = None
+    full: bool = False
+    items: Literal["sample", "first"] = "sample"
+    seed: int = 0
+    shots: int = 0
+    max_length: int = 256
+    truncation: Truncation = "passage_left"
+    tofu: TofuOptions = field(default_factory=TofuOptions)
+    min_k: float = 0.4
+    attacks: tuple[str, ...] = ()
+    attack: AttackOptions = field(default_factory=AttackOptions)
+
+    def __post_init__(self) -> None:
+        known = [*task_names(), *SPECIAL]
+        for name in self.tasks:
+            if name.partition(":")[0] not in known:
+                raise InputError(f"unknown task {name!r}; there are {', '.join(known)}")
+        if not self.tasks:
+            raise InputError(f"no task is named; there are {', '.join(known)}")
+        if self.limit is not None and self.limit < 1:
+            raise InputError(f"a limit of {self.limit} leaves nothing to evaluate")
+        if self.limit is not None and self.full:
+            raise InputError("--limit and --full exclude each other")
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some items of a task that are measured together."""
+
+    task: Task
+    name: str
+    items: Sequence[Item]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The data of an evaluation."""
+
+    options: Options
+    parts: Sequence[Part]
+    tofu: Mapping[str, Sequence[TofuRow]]
+    privacy: tuple[Sequence[TofuRow], Sequence[TofuRow]] | None
+    split: Split | None
+
+    def steps(self) -> int:
+        """Return how many prompts are asked in all, attacks aside."""
+        tasks = sum(len(p.items) * (1 if p.items[0].choices else 2) for p in self.parts)
+        tofu = 2 * sum(map(len, self.tofu.values()))
+        return tasks + tofu + sum(map(len, self.privacy or ()))
+
+
+def make_plan(options: Options, source: Source, split: Split | None = None) -> Plan:
+    """Read what the options ask for."""
+    if "robustness" in options.tasks:
+        check_attacks(options.attacks)
+        if split is None:
+            raise InputError(
+                "robustness is measured on forgotten items and needs to know which: give --split "
+                "FOLDER, which 'tfrnet split' makes"
+            )
+    parts: list[Part] = []
+    for name in options.tasks:
+        if name not in SPECIAL:
+            task = find_task(name)
+            found = _split_parts(task, split) if split else [_drawn_part(task, options, source)]
+            parts += [_with_shots(part, options, source) for part in found]
+    tofu: dict[str, Sequence[TofuRow]] = {}
+    if "tofu" in options.tasks:
+        whole = {name: load_tofu(file, source) for name, file in SETS.items()}
+        _check_limit(options.limit, max(map(len, whole.values())), "TOFU")
+        tofu = {name: _some(rows, options, name) for name, rows in whole.items()}
+    privacy = None
+    if "privacy" in options.tasks:
+        members, others = (load_tofu(file, source) for file in (MEMBERS, NON_MEMBERS))
+        _check_limit(options.limit, min(len(members), len(others)), "the privacy sets")
+        privacy = (_some(members, options, MEMBERS), _some(others, options, NON_MEMBERS))
+    return Plan(options, parts, tofu, privacy, split)
+
+
+def _split_parts(task: Task, split: Split) -> list[Part]:
+    """Return the forgotten items, if they are this task's, and the held-out ones."""
+    if task.name not in split.heldout:
+        raise InputError(
+            f"the split has no items of {task.name}; it has {', '.join(split.heldout)}"
+        )
+    parts = [Part(task, "heldout", split.heldout[task.name])]
+    if task.name == split.forget_task:
+        parts.insert(0, Part(task, "forget", split.forget_eval))
+    return parts
+
+
+def _drawn_part(task: Task, options: Options, source: Source) -> Part:
+    items = task.load(task.evaluation, source)
+    limit = len(items) if options.full else options.limit or DEFAULT_LIMIT
+    _check_limit(limit, len(items), f"{task.name} ({task.evaluation})")
+    if options.items == "sample" and not options.full:
+        items = shuffled(items, "evaluation", options.seed)
+    return Part(task, task.evaluation, items[:limit])
+
+
+def _with_shots(part: Part, options: Options, source: Source) -> Part:
+    if not options.shots:
+        return part
+    groups = {item.group for item in part.items}
+    training = part.task.load(part.task.training, source)
+    pool = one_per_group(shuffled(training, "shots", options.seed))
+    shots = [item for item in pool if item.group not in groups][: options.shots]
+    _check_limit(options.shots, len(shots), f"the training items of {part.task.name}")
+    return Part(part.task, part.name, [with_shots(item, shots) for item in part.items])
+
+
+def _some(rows: Sequence[TofuRow], options: Options, name: str) -> Sequence[TofuRow]:
+    """Return as many rows as asked for; a set that has fewer is taken whole."""
+    if options.limit is None:
+        return rows
+    if options.items == "first":
+        return rows[: options.limit]
+    return [rows[i] for i in sample_indices(len(rows), options.limit, name, options.seed)]
+
+
+def _check_limit(limit: int | None, available: int, what: str) -> None:
+    if limit is not None and limit > available:
+        raise InputError(f"{limit} items are asked for, but {what} has only {available}")

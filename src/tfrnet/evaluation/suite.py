@@ -1,0 +1,129 @@
+"""Carrying out a plan on a model, and comparing with the retain-only one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from tfrnet.evaluation.attacks.subject import Subject
+from tfrnet.evaluation.evaluator import Evaluator
+from tfrnet.evaluation.metrics.tofu import forget_quality
+from tfrnet.evaluation.plan import Plan
+from tfrnet.evaluation.privacy import PrivacyResult, compare_with_oracle, evaluate_privacy
+from tfrnet.evaluation.robustness import relearning_figures, run_attacks
+from tfrnet.evaluation.tasks import TaskResult, evaluate_task
+from tfrnet.evaluation.tofu import TofuResult, evaluate_tofu
+from tfrnet.masking.mask import ChannelMask
+
+Report = Callable[[str], None]
+
+NO_ORACLE = (
+    "{} compares with a model that never saw the forget set; give --oracle MODEL, a model that was "
+    "fine-tuned in the same way on TOFU's retain90 alone"
+)
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """What one model gave."""
+
+    tasks: Sequence[TaskResult] = ()
+    tofu: TofuResult | None = None
+    privacy: PrivacyResult | None = None
+    robustness: Mapping[str, Any] | None = None
+
+    def samples(self) -> Iterator[dict[str, Any]]:
+        """Yield every item's figures."""
+        for result in self.tasks:
+            for sample in result.samples:
+                yield {"task": result.task, "part": result.part, **sample}
+        if self.tofu:
+            for name, rows in self.tofu.rows.items():
+                for number, row in enumerate(rows):
+                    yield {"task": "tofu", "part": name, "row": number, **row}
+        if self.privacy:
+            for attack, sides in self.privacy.scores.items():
+                for name, scores in zip(("member", "non-member"), sides, strict=True):
+                    for number, score in enumerate(scores):
+                        yield {
+                            "task": "privacy",
+                            "part": name,
+                            "row": number,
+                            "attack": attack,
+                            "score": score,
+                        }
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Results ready to be shown, and what could not be computed with the reason."""
+
+    results: list[dict[str, Any]]
+    missing: list[dict[str, str]] = field(default_factory=list)
+
+
+def measure(
+    evaluator: Evaluator, plan: Plan, mask: ChannelMask | None, report: Report
+) -> Measurements:
+    """Carry out a plan. Attacks need the mask."""
+    options = plan.options
+    tasks = []
+    for part in plan.parts:
+        report(f"{part.task.name} {part.name}")
+        tasks.append(
+            evaluate_task(
+                evaluator, part.task, part.items, part.name, options.max_length, options.truncation
+            )
+        )
+    reference = measure_reference(evaluator, plan, report)
+    robustness = None
+    if "robustness" in options.tasks and mask is not None and plan.split is not None:
+        report("attacks")
+        subject = Subject(evaluator, mask, plan.split, options.attack)
+        rows = run_attacks(subject, options.attacks, report)
+        robustness = {
+            "task": "robustness",
+            "forget_task": plan.split.forget_task,
+            "n": len(subject.hidden),
+            "attacks": [row.to_dict() for row in rows],
+            "relearning": relearning_figures(rows),
+        }
+    return Measurements(tasks, reference.tofu, reference.privacy, robustness)
+
+
+def measure_reference(evaluator: Evaluator, plan: Plan, report: Report) -> Measurements:
+    """Measure only what a retain-only model is compared on."""
+    options = plan.options
+    tofu = privacy = None
+    if plan.tofu:
+        report("TOFU")
+        tofu = evaluate_tofu(evaluator, plan.tofu, options.tofu)
+    if plan.privacy:
+        report("privacy")
+        privacy = evaluate_privacy(evaluator, *plan.privacy, options.tofu, options.min_k)
+    return Measurements(tofu=tofu, privacy=privacy)
+
+
+def compare(found: Measurements, oracle: Measurements | None) -> Compared:
+    """Return all results; figures that need the oracle are named as missing without it."""
+    results = [result.to_dict() for result in found.tasks]
+    missing = []
+    if found.tofu:
+        entry = found.tofu.to_dict()
+        if oracle and oracle.tofu:
+            quality = forget_quality(found.tofu.truth_ratios(), oracle.tofu.truth_ratios())
+            entry |= {"forget_quality": asdict(quality), "oracle": oracle.tofu.to_dict()}
+        else:
+            missing.append({"figure": "forget_quality", "why": NO_ORACLE.format("Forget Quality")})
+        results.append(entry)
+    if found.privacy:
+        entry = found.privacy.to_dict()
+        if oracle and oracle.privacy:
+            entry |= compare_with_oracle(found.privacy, oracle.privacy)
+        else:
+            missing.append({"figure": "privleak", "why": NO_ORACLE.format("PrivLeak")})
+        results.append(entry)
+    if found.robustness:
+        results.append(dict(found.robustness))
+    return Compared(results, missing)

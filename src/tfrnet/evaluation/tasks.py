@@ -1,0 +1,169 @@
+"""Accuracy on a task: candidate ranking, or generation where the answer is a number."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tfrnet.data.examples import Truncation, encode
+from tfrnet.data.items import Item
+from tfrnet.data.task import Task
+from tfrnet.evaluation.arithmetic import NEW_TOKENS, match_number
+from tfrnet.evaluation.evaluator import Evaluator
+from tfrnet.evaluation.metrics.intervals import standard_error
+from tfrnet.evaluation.ranking import Ranking, encode_choices
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A mean in percent with its standard error; None for a single item."""
+
+    value: float
+    stderr: float | None
+
+    @classmethod
+    def of(cls, values: Sequence[bool]) -> Measure:
+        """Return the share of true values."""
+        numbers = [100.0 * value for value in values]
+        return cls(sum(numbers) / len(numbers), standard_error(numbers))
+
+
+@dataclass(frozen=True)
+class TaskResult:
+    """What was measured on some items of a task; `metric` names the headline among `metrics`.
+
+    A sample holds `key`, `correct` (by the headline metric) and `loss`, the mean negative
+    log-likelihood of the right answer's tokens, beside what its kind of task adds.
+    """
+
+    task: str
+    part: str
+    metric: str
+    metrics: Mapping[str, Measure]
+    floors: Mapping[str, float]
+    samples: Sequence[Mapping[str, Any]] = field(repr=False)
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def accuracy(self) -> float:
+        """The headline figure in percent."""
+        return self.metrics[self.metric].value
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values, without the samples."""
+        return {
+            "task": self.task,
+            "part": self.part,
+            "n": len(self.samples),
+            "metric": self.metric,
+            "metrics": {name: vars(measure) for name, measure in self.metrics.items()},
+            "floors": dict(self.floors),
+            **self.details,
+        }
+
+
+def evaluate_task(
+    evaluator: Evaluator,
+    task: Task,
+    items: Sequence[Item],
+    part: str,
+    max_length: int = 256,
+    truncation: Truncation = "passage_left",
+) -> TaskResult:
+    """Measure a task on the given items."""
+    ranked = bool(items[0].choices)
+    measure = _rank if ranked else _generate
+    samples, truncated = measure(evaluator, items, max_length, truncation)
+    names = ("acc", "acc_norm") if ranked else ("exact", "strict", "greedy")
+    details = {"truncated": truncated}
+    if ranked:
+        chosen = "chosen_norm" if task.metric == "acc_norm" else "chosen"
+        details |= _class_figures(items, [sample[chosen] for sample in samples])
+    for sample in samples:
+        sample["correct"] = sample[task.metric]
+    return TaskResult(
+        task=task.name,
+        part=part,
+        metric=task.metric,
+        metrics={name: Measure.of([sample[name] for sample in samples]) for name in names},
+        floors=task.floors(items),
+        samples=samples,
+        details=details,
+    )
+
+
+def _rank(
+    evaluator: Evaluator, items: Sequence[Item], max_length: int, truncation: Truncation
+) -> tuple[list[dict[str, Any]], int]:
+    tokenizer = evaluator.loaded.tokenizer
+    groups = [
+        encode_choices(item.question(), tokenizer, max_length, item.key, truncation)
+        for item in items
+    ]
+    samples = []
+    for item, answers in zip(items, evaluator.score(groups), strict=True):
+        gold = item.choices.index(item.answer)
+        totals = tuple(answer.total for answer in answers)
+        ranking = Ranking(totals, gold, tuple(map(len, item.choices)))
+        samples.append(
+            {
+                "key": item.key,
+                "gold": gold,
+                "log_likelihoods": list(totals),
+                "chosen": ranking.chosen,
+                "chosen_norm": ranking.chosen_norm,
+                "acc": ranking.correct,
+                "acc_norm": ranking.correct_norm,
+                "margin": ranking.margin,
+                "loss": answers[gold].average_loss,
+            }
+        )
+    return samples, sum(any(answer.cut for answer in group) for group in groups)
+
+
+def _class_figures(items: Sequence[Item], chosen: Sequence[int]) -> dict[str, Any]:
+    """Return how often each choice was taken, and for fixed choices the balanced accuracy.
+
+    A fall in accuracy with one choice always taken is a shifted bias, not lost knowledge.
+    """
+    fixed = len({item.choices for item in items}) == 1
+    names = items[0].choices if fixed else tuple("ABCDEFGH")
+    counts = Counter(names[choice] for choice in chosen)
+    figures: dict[str, Any] = {"chosen": dict(sorted(counts.items()))}
+    if fixed:
+        from sklearn.metrics import recall_score
+
+        gold = [item.choices.index(item.answer) for item in items]
+        recall = recall_score(gold, chosen, average="macro", labels=sorted(set(gold)))
+        figures["balanced_accuracy"] = 100 * float(recall)
+    return figures
+
+
+def _generate(
+    evaluator: Evaluator, items: Sequence[Item], max_length: int, truncation: Truncation
+) -> tuple[list[dict[str, Any]], int]:
+    tokenizer = evaluator.loaded.tokenizer
+    texts = evaluator.generate(
+        [item.prompt for item in items], NEW_TOKENS, max_length, one_line=True
+    )
+    groups = [
+        [encode(item.example(), tokenizer, max_length, item.key, truncation)] for item in items
+    ]
+    samples = []
+    for item, text, (gold,) in zip(items, texts, evaluator.score(groups), strict=True):
+        match = match_number(text, item.answer)
+        samples.append(
+            {
+                "key": item.key,
+                "gold": item.answer,
+                "generated": text,
+                "exact": match.exact,
+                "strict": match.strict,
+                "greedy": all(gold.is_argmax),
+                "log_likelihoods": [gold.total],
+                "loss": gold.average_loss,
+            }
+        )
+    return samples, sum(group[0].cut > 0 for group in groups)

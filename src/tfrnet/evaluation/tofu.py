@@ -1,0 +1,140 @@
+"""TOFU on a model: what it assigns to right and wrong answers, and what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tfrnet.data.examples import Encoded
+from tfrnet.data.tofu import Boundary, Template, TofuRow, encode_answer, tofu_prompt
+from tfrnet.evaluation.evaluator import Evaluator
+from tfrnet.evaluation.metrics import tofu as metrics
+from tfrnet.evaluation.token_scores import TokenScores
+
+FORGET = "forget"
+REAL_WORLD = ("real_authors", "world_facts")
+SETS = {
+    FORGET: "forget10_perturbed",
+    "retain": "retain_perturbed",
+    "real_authors": "real_authors_perturbed",
+    "world_facts": "world_facts_perturbed",
+}
+
+
+@dataclass(frozen=True)
+class TofuOptions:
+    """How questions are put and scored; the defaults are OpenUnlearning's for base models."""
+
+    template: Template = "qa"
+    boundary: Boundary = "open-unlearning"
+    max_length: int = 512
+    max_new_tokens: int = 200
+    truth_ratio: metrics.TruthRatio = "geometric"
+    es_compat: bool = False
+    paraphrased_questions: bool = False
+
+
+@dataclass(frozen=True)
+class TofuResult:
+    """Means by set, the aggregates, and every row's figures."""
+
+    sets: Mapping[str, Mapping[str, float]]
+    model_utility: float
+    rows: Mapping[str, Sequence[Mapping[str, Any]]] = field(repr=False)
+
+    def truth_ratios(self) -> list[float]:
+        """Return the forget set's truth ratios, which Forget Quality compares."""
+        return [row["truth_ratio"] for row in self.rows[FORGET]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values, without the rows."""
+        return {
+            "task": "tofu",
+            "n": {name: len(rows) for name, rows in self.rows.items()},
+            "model_utility": self.model_utility,
+            "sets": {name: dict(values) for name, values in self.sets.items()},
+        }
+
+
+def evaluate_tofu(
+    evaluator: Evaluator, rows: Mapping[str, Sequence[TofuRow]], options: TofuOptions
+) -> TofuResult:
+    """Measure the four sets of `SETS`."""
+    measured = {name: _measure(evaluator, name, rows[name], options) for name in SETS}
+    sets = {name: _means(name, values) for name, values in measured.items()}
+    parts = {(split, metric): sets[split][metric] for split, metric in metrics.UTILITY_PARTS}
+    return TofuResult(sets, metrics.model_utility(parts), measured)
+
+
+def _measure(
+    evaluator: Evaluator, name: str, rows: Sequence[TofuRow], options: TofuOptions
+) -> list[dict[str, Any]]:
+    tokenizer = evaluator.loaded.tokenizer
+    prompts = [tofu_prompt(_question(row, options), tokenizer, options.template) for row in rows]
+    groups = [
+        _encode(evaluator, prompt, row, f"tofu/{SETS[name]}/{number}", options)
+        for number, (prompt, row) in enumerate(zip(prompts, rows, strict=True))
+    ]
+    texts = evaluator.generate(prompts, options.max_new_tokens)
+    scores = evaluator.score(groups)
+    return [
+        _row_figures(name, row, group, text, options)
+        for row, group, text in zip(rows, scores, texts, strict=True)
+    ]
+
+
+def _question(row: TofuRow, options: TofuOptions) -> str:
+    wanted = row.paraphrased_question if options.paraphrased_questions else None
+    return wanted or row.question
+
+
+def _encode(
+    evaluator: Evaluator, prompt: str, row: TofuRow, label: str, options: TofuOptions
+) -> list[Encoded]:
+    """Encode the answer, the one that stands for it in the truth ratio, and the wrong ones."""
+    answers = (row.answer, row.right_answer(), *row.wrong_answers)
+    tokenizer = evaluator.loaded.tokenizer
+    return [
+        encode_answer(prompt, answer, tokenizer, options.max_length, label, options.boundary)
+        for answer in answers
+    ]
+
+
+def _row_figures(
+    name: str, row: TofuRow, scores: Sequence[TokenScores], text: str, options: TofuOptions
+) -> dict[str, Any]:
+    answer, right, *wrong = scores
+    losses = [score.average_loss for score in wrong]
+    own = metrics.probability(answer.average_loss)
+    if name in REAL_WORLD:
+        own = metrics.option_probability(own, [metrics.probability(loss) for loss in losses])
+    figures: dict[str, Any] = {
+        "probability": own,
+        "rouge": metrics.rouge_l_recall(row.answer, text.strip()),
+        "truth_ratio": metrics.truth_ratio(right.average_loss, losses, options.truth_ratio),
+        "generated": text.strip(),
+    }
+    # Answers whose only scored token is the end of the text say nothing about memorisation.
+    if hits := answer.without_last().is_argmax:
+        labels = [True] * len(hits)
+        figures["extraction_strength"] = metrics.extraction_strength(
+            hits, labels, options.es_compat
+        )
+        figures["exact_memorisation"] = metrics.exact_memorisation(hits, labels)
+    return figures
+
+
+def _means(name: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    def mean(figure: str) -> float:
+        values = [row[figure] for row in rows if figure in row]
+        return float(sum(values) / len(values)) if values else float("nan")
+
+    ratios = [row["truth_ratio"] for row in rows]
+    aggregate = metrics.forget_truth_ratio if name == FORGET else metrics.retain_truth_ratio
+    means = {figure: mean(figure) for figure in ("probability", "rouge")}
+    means["truth_ratio"] = aggregate(ratios)
+    for figure in ("extraction_strength", "exact_memorisation"):
+        if any(figure in row for row in rows):
+            means[figure] = mean(figure)
+    return means
