@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests import tiny
+from tests.datasets import made_up_folder
 from tfrnet.cli import _open
 from tfrnet.cli.main import main
 
@@ -31,6 +32,7 @@ def workplace(tmp_path, monkeypatch, tiny_folder):
         write_lines(folder / "requests.jsonl", tiny.requests(4))
         write_lines(folder / "retain.jsonl", tiny.examples(30))
     write_lines(tmp_path / "one.jsonl", tiny.requests(5)[4:])
+    made_up_folder(tmp_path / "data", rows=150)
     return tmp_path
 
 

@@ -40,7 +40,7 @@ def folded_tensors(
 def _scale_outputs(
     module: nn.Module, parameter: torch.Tensor, values: torch.Tensor
 ) -> torch.Tensor:
-    wide = parameter.detach().to(torch.float32)
+    wide = parameter.detach().to(torch.promote_types(parameter.dtype, torch.float32))
     values = values.to(wide)
     outputs_last = parameter.dim() == 1 or isinstance(module, Conv1D)
     scaled = wide * (values if outputs_last else values.unsqueeze(1))

@@ -154,7 +154,6 @@ def _adapter(model: PreTrainedModel, options: RelearnOptions) -> Iterator[list[n
     config = LoraConfig(
         r=options.rank,
         lora_alpha=options.alpha,
-        lora_dropout=0.0,
         target_modules=targets,
         fan_in_fan_out=any(isinstance(module, Conv1D) for module in projections.values()),
     )
