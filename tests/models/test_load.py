@@ -382,3 +382,12 @@ def test_a_multimodal_checkpoint_that_transformers_takes_for_a_causal_lm_is_not_
     config = Gemma3Config()
     config.architectures = ["Gemma3ForConditionalGeneration"]
     _refuse_other_kinds(config, "gemma")
+
+
+@pytest.mark.real
+def test_special_tokens_are_those_of_the_gguf_file(real):
+    """Some versions of transformers read another end of text from the same file."""
+    assert real.tokenizer.eos_token == "<|im_end|>"
+    assert real.tokenizer.eos_token_id == 2
+    assert real.model.config.eos_token_id == 2
+    assert real.model.generation_config.eos_token_id == 2

@@ -13,8 +13,8 @@ State = Annotated[Path, typer.Option(help="Folder of the state.")]
 Model = Annotated[
     str | None,
     typer.Option(
-        help="Model: hub id, folder, .gguf file, or smollm2-135m (the default). "
-        "An existing state knows its model.",
+        help="Model: hub id, folder of a model or of a PEFT adapter, .gguf file, or smollm2-135m "
+        "(the default). An existing state knows its model.",
         show_default=False,
     ),
 ]

@@ -76,6 +76,9 @@ def _measure(
         _encode(evaluator, prompt, row, f"tofu/{SETS[name]}/{number}", options)
         for number, (prompt, row) in enumerate(zip(prompts, rows, strict=True))
     ]
+    if options.boundary == "answer":
+        # The space belongs to the answer, which the model then begins as it has learned to.
+        prompts = [prompt.rstrip(" ") for prompt in prompts]
     texts = evaluator.generate(prompts, options.max_new_tokens)
     scores = evaluator.score(groups)
     return [

@@ -67,8 +67,24 @@ def _convert(path: Path, folder: Path) -> None:
     # The weights are plain by now; a remaining quantisation config would forbid saving them.
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
+    _set_special_tokens(path, tokenizer, model)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+
+
+def _set_special_tokens(path: Path, tokenizer: Any, model: Any) -> None:
+    """Take BOS, EOS and padding from the file: versions of transformers read them differently."""
+    from gguf import GGUFReader
+
+    fields = GGUFReader(str(path)).fields
+    for part, name in (("bos", "bos"), ("eos", "eos"), ("padding", "pad")):
+        field = fields.get(f"tokenizer.ggml.{part}_token_id")
+        if field is None:
+            continue
+        number = int(field.parts[field.data[0]][0])
+        setattr(tokenizer, f"{name}_token", tokenizer.convert_ids_to_tokens(number))
+        setattr(model.config, f"{name}_token_id", number)
+        setattr(model.generation_config, f"{name}_token_id", number)
 
 
 def _file_digest(path: Path) -> str:

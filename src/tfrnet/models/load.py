@@ -13,6 +13,7 @@ import torch
 from safetensors import SafetensorError
 
 from tfrnet.errors import InputError
+from tfrnet.models.adapters import CONFIG, base_of, merged_adapter
 from tfrnet.models.bundled import BUNDLED, bundled_gguf
 from tfrnet.models.gguf import converted_gguf
 
@@ -53,7 +54,10 @@ def load_model(name: str, dtype: str = "auto", device: str = "auto") -> LoadedMo
 
 
 def model_folder(name: str) -> str:
-    """Return what transformers can load: a folder or a hub id. GGUF files are converted once."""
+    """Return what transformers can load: a folder or a hub id.
+
+    GGUF files are converted, and adapters merged into their base, once.
+    """
     if name == BUNDLED:
         return str(converted_gguf(bundled_gguf()))
     path = Path(name).expanduser()
@@ -62,6 +66,8 @@ def model_folder(name: str) -> str:
             raise InputError(f"model file {name} does not exist")
         return str(converted_gguf(path))
     if path.is_dir():
+        if (path / CONFIG).is_file():
+            return str(merged_adapter(path, model_folder(base_of(path))))
         if not (path / "config.json").is_file():
             raise InputError(f"model folder {name} holds no config.json, so it is not a model")
         return str(path)

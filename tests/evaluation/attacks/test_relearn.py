@@ -1,4 +1,3 @@
-import sys
 from itertools import islice
 
 import pytest
@@ -251,16 +250,6 @@ def test_a_folded_model_can_be_attacked():
             assert curve[-1][1] < curve[0][1]
         assert loss(model) == masked
     assert_untouched(model, before)
-
-
-def test_without_peft_the_error_says_what_to_do(monkeypatch):
-    monkeypatch.setitem(sys.modules, "peft", None)
-    model = tiny.make_model()
-    before = snapshot(model)
-    with pytest.raises(InputError, match=r"^relearning needs peft: pip install peft$"):
-        run(model, LORA)
-    assert_untouched(model, before)
-    assert len(run(model, FULL)) == 3
 
 
 def test_what_cannot_be_used_is_refused():

@@ -134,6 +134,13 @@ def generated_rows(
             yield {"context": f"\n\nQ: What is {asked}?\n\nA:", "completion": f" {_value(asked)}"}
 
 
+def rows_to_items(name: str, count: int, held_out: bool) -> list[Item]:
+    """Make rows and return those on held-out operands, or those on all others."""
+    rows = generated_rows(name, count)
+    items = [_item(row, name, f"arithmetic:{name}/generated/{i}") for i, row in enumerate(rows)]
+    return [item for item in items if is_held_out(item.group) == held_out]
+
+
 def _value(asked: str) -> int:
     """Compute what is asked: "98 plus 45", or "(9 + 8) * 2"."""
     operands, operators = _read(asked)

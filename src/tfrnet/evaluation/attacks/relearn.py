@@ -141,11 +141,9 @@ def _all_weights(model: nn.Module) -> Iterator[list[nn.Parameter]]:
 @contextmanager
 def _adapter(model: PreTrainedModel, options: RelearnOptions) -> Iterator[list[nn.Parameter]]:
     """Add LoRA to the model and yield its weights for training; take it off at the end."""
-    try:
-        from peft import LoraConfig, LoraModel
-        from peft.utils import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING as USUAL
-    except ImportError as error:
-        raise InputError("relearning needs peft: pip install peft") from error
+    from peft import LoraConfig, LoraModel
+    from peft.utils import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING as USUAL
+
     projections = {n: m for n, m in model.named_modules() if is_projection(m)}
     targets: list[str] | str = list(options.target_modules)
     if not any(name.rpartition(".")[2] in targets for name in projections):

@@ -1,0 +1,1 @@
+"""Recipes for models that know what is to be forgotten."""

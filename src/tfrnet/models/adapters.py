@@ -1,0 +1,58 @@
+"""PEFT adapters as models: merged into their base on first use, then an ordinary folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import tempfile
+from pathlib import Path
+
+import torch
+
+from tfrnet.errors import InputError
+from tfrnet.models.gguf import cache_folder
+
+CONFIG = "adapter_config.json"
+_WEIGHTS = "adapter_model.safetensors"
+
+
+def base_of(adapter: Path) -> str:
+    """Return the name of the model that an adapter was trained on."""
+    try:
+        base = json.loads((adapter / CONFIG).read_text())["base_model_name_or_path"]
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(f"{adapter / CONFIG} cannot be read: {error}") from error
+    if not isinstance(base, str) or not (adapter / _WEIGHTS).is_file():
+        raise InputError(f"adapter {adapter} names no base model or has no {_WEIGHTS}")
+    return base
+
+
+def merged_adapter(adapter: Path, base: str) -> Path:
+    """Return a folder with the adapter merged into `base`, a folder or a hub id, in float32."""
+    # A converted base's folder is named after the digest of the file that it was made from.
+    key = hashlib.sha256(f"{Path(base).name}\n".encode())
+    key.update((adapter / CONFIG).read_bytes())
+    key.update((adapter / _WEIGHTS).read_bytes())
+    target = cache_folder() / "models" / f"{adapter.name}-{key.hexdigest()[:16]}"
+    if target.is_dir():
+        return target
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix=".merging-", dir=target.parent))
+    try:
+        model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+        merged = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload()
+        merged.save_pretrained(partial)
+        AutoTokenizer.from_pretrained(base).save_pretrained(partial)
+        # Whole or not at all; if another process was faster, its copy is as good.
+        if not target.is_dir():
+            partial.rename(target)
+    except (OSError, ValueError, RuntimeError) as error:
+        if not target.is_dir():
+            raise InputError(f"adapter {adapter} cannot be merged into {base}: {error}") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return target
