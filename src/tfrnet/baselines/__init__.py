@@ -1,0 +1,1 @@
+"""Unlearning methods to compare with, one file each."""
