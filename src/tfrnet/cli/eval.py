@@ -174,6 +174,8 @@ def command(
     if forgotten:
         _refuse_forgotten(forgotten, plan)
     known_state = _describe_state(state, generation)
+    if samples:
+        _check_writable(samples)
     start = time.perf_counter()
     name = model_name(model, state or Path())
     reference = None
@@ -242,7 +244,7 @@ def _refuse_forgotten(path: Path, plan: Plan) -> None:
     for part in plan.parts:
         if part.name != "forget":
             label = f"evaluation set of {part.task.name}"
-            refuse_overlap(requests, [item.example() for item in part.items], label)
+            refuse_overlap(requests, [item.example() for item in part.plain], label)
 
 
 def _describe_state(state: Path | None, generation: int | None) -> dict[str, Any] | None:
@@ -270,6 +272,14 @@ def _masked(
 
     with apply_state(model, state, generation) as mask:
         yield mask
+
+
+def _check_writable(path: Path) -> None:
+    """Find out before the work that its result has no place."""
+    try:
+        path.open("a").close()
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}") from None
 
 
 def _write_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:

@@ -26,6 +26,8 @@ class Task(ABC):
     evaluation: ClassVar[str]
     heldout: ClassVar[str]
     metric: ClassVar[Metric]
+    # Whether every question has the same choices, so that a bias towards one can be seen.
+    fixed_choices: ClassVar[bool] = False
 
     def load(self, split: str, source: Source) -> list[Item]:
         """Return a split in file order."""

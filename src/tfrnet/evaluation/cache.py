@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import tempfile
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -53,11 +54,13 @@ class Cache:
         """Keep an entry, whole or not at all. A cache that cannot be written is no error."""
         text = json.dumps(value)
         entry = {"key": key, "sha256": hashlib.sha256(text.encode()).hexdigest(), "value": value}
-        try:
+        with suppress(OSError):
             self.folder.mkdir(parents=True, exist_ok=True)
             descriptor, name = tempfile.mkstemp(dir=self.folder, prefix=".partial-")
-            with os.fdopen(descriptor, "w") as file:
-                json.dump(entry, file)
-            Path(name).replace(self.folder / f"{key}.json")
-        except OSError:
-            return
+            partial = Path(name)
+            try:
+                with os.fdopen(descriptor, "w") as file:
+                    json.dump(entry, file)
+                partial.replace(self.folder / f"{key}.json")
+            finally:
+                partial.unlink(missing_ok=True)

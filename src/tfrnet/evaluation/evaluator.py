@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tfrnet.data.examples import Encoded, tokenise
 from tfrnet.evaluation.cache import Cache
@@ -14,6 +14,9 @@ from tfrnet.models.digest import model_digest
 from tfrnet.models.forward import input_device
 from tfrnet.models.generation import continue_texts
 from tfrnet.models.load import LoadedModel
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 
 @dataclass
@@ -63,7 +66,7 @@ class Evaluator:
             "prompts": [tokenise(prompt, tokenizer) for prompt in prompts],
             "options": [max_new_tokens, max_prompt, one_line],
             # Token ids become text again only through this tokenizer.
-            "tokenizer": tokenizer.get_vocab(),
+            "tokenizer": _tokenizer_facts(tokenizer),
             "ends": [tokenizer.eos_token_id, self.loaded.model.generation_config.eos_token_id],
         }
 
@@ -95,3 +98,11 @@ class Evaluator:
             if self.advance:
                 self.advance(steps)
         return value
+
+
+def _tokenizer_facts(tokenizer: PreTrainedTokenizerBase) -> Any:
+    """Return all that decides how tokens become text."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    whole = backend.to_str() if backend is not None else sorted(tokenizer.get_vocab().items())
+    special = {name: str(token) for name, token in tokenizer.special_tokens_map.items()}
+    return [type(tokenizer).__name__, whole, special, str(tokenizer.init_kwargs)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from tfrnet.data.examples import Truncation
@@ -16,7 +16,7 @@ from tfrnet.data.task import Task
 from tfrnet.data.tasks import find_task, task_names
 from tfrnet.data.tofu import TofuRow, load_tofu
 from tfrnet.errors import InputError
-from tfrnet.evaluation.attacks.subject import AttackOptions
+from tfrnet.evaluation.attacks.subject import AttackOptions, divide
 from tfrnet.evaluation.privacy import MEMBERS, NON_MEMBERS
 from tfrnet.evaluation.robustness import check_attacks
 from tfrnet.evaluation.tofu import SETS, TofuOptions
@@ -62,11 +62,17 @@ class Options:
 
 @dataclass(frozen=True)
 class Part:
-    """Some items of a task that are measured together."""
+    """Some items of a task that are measured together; `plain` are they without solved examples."""
 
     task: Task
     name: str
-    items: Sequence[Item]
+    plain: Sequence[Item]
+    shots: Sequence[Item] = ()
+
+    @property
+    def items(self) -> Sequence[Item]:
+        """The items as they are asked."""
+        return [with_shots(item, self.shots) for item in self.plain] if self.shots else self.plain
 
 
 @dataclass(frozen=True)
@@ -95,15 +101,23 @@ def make_plan(options: Options, source: Source, split: Split | None = None) -> P
                 "robustness is measured on forgotten items and needs to know which: give --split "
                 "FOLDER, which 'tfrnet split' makes"
             )
+        divide(split, options.attack.limit)
     parts: list[Part] = []
     for name in options.tasks:
         if name not in SPECIAL:
             task = find_task(name)
-            found = _split_parts(task, split) if split else [_drawn_part(task, options, source)]
+            if split and ":" in name:
+                raise InputError(f"a split brings its own items; name {task.name} without options")
+            drawn = _split_parts(task, split, options) if split else None
+            found = drawn or [_drawn_part(task, options, source)]
             parts += [_with_shots(part, options, source) for part in found]
     tofu: dict[str, Sequence[TofuRow]] = {}
     if "tofu" in options.tasks:
         whole = {name: load_tofu(file, source) for name, file in SETS.items()}
+        for name, rows in whole.items():
+            for number, row in enumerate(rows):
+                if not row.wrong_answers:
+                    raise InputError(f"tofu/{SETS[name]}/{number}: there is no perturbed_answer")
         _check_limit(options.limit, max(map(len, whole.values())), "TOFU")
         tofu = {name: _some(rows, options, name) for name, rows in whole.items()}
     privacy = None
@@ -114,16 +128,18 @@ def make_plan(options: Options, source: Source, split: Split | None = None) -> P
     return Plan(options, parts, tofu, privacy, split)
 
 
-def _split_parts(task: Task, split: Split) -> list[Part]:
+def _split_parts(task: Task, split: Split, options: Options) -> list[Part]:
     """Return the forgotten items, if they are this task's, and the held-out ones."""
     if task.name not in split.heldout:
         raise InputError(
             f"the split has no items of {task.name}; it has {', '.join(split.heldout)}"
         )
-    parts = [Part(task, "heldout", split.heldout[task.name])]
+    sets = {"heldout": split.heldout[task.name]}
     if task.name == split.forget_task:
-        parts.insert(0, Part(task, "forget", split.forget_eval))
-    return parts
+        sets = {"forget": split.forget_eval} | sets
+    for name, items in sets.items():
+        _check_limit(options.limit, len(items), f"{task.name} ({name} of the split)")
+    return [Part(task, name, items[: options.limit]) for name, items in sets.items()]
 
 
 def _drawn_part(task: Task, options: Options, source: Source) -> Part:
@@ -138,12 +154,12 @@ def _drawn_part(task: Task, options: Options, source: Source) -> Part:
 def _with_shots(part: Part, options: Options, source: Source) -> Part:
     if not options.shots:
         return part
-    groups = {item.group for item in part.items}
+    groups = {item.group for item in part.plain}
     training = part.task.load(part.task.training, source)
     pool = one_per_group(shuffled(training, "shots", options.seed))
     shots = [item for item in pool if item.group not in groups][: options.shots]
     _check_limit(options.shots, len(shots), f"the training items of {part.task.name}")
-    return Part(part.task, part.name, [with_shots(item, shots) for item in part.items])
+    return replace(part, shots=tuple(shots))
 
 
 def _some(rows: Sequence[TofuRow], options: Options, name: str) -> Sequence[TofuRow]:

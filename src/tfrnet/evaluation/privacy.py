@@ -39,7 +39,8 @@ class PrivacyResult:
             "task": "privacy",
             "n": dict(zip(("members", "non_members"), sizes, strict=True)),
             "auc": {
-                name: {"value": value, "stderr": auc_standard_error(value, *sizes)}
+                # A higher score speaks for a non-member: those are the positives.
+                name: {"value": value, "stderr": auc_standard_error(value, *reversed(sizes))}
                 for name, value in self.aucs.items()
             },
             "mia_gap": self.gap,

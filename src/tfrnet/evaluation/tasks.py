@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tfrnet.data.examples import Truncation, encode
+from tfrnet.data.examples import Truncation, encode, tokenise
 from tfrnet.data.items import Item
 from tfrnet.data.task import Task
 from tfrnet.evaluation.arithmetic import NEW_TOKENS, match_number
@@ -80,7 +80,7 @@ def evaluate_task(
     details = {"truncated": truncated}
     if ranked:
         chosen = "chosen_norm" if task.metric == "acc_norm" else "chosen"
-        details |= _class_figures(items, [sample[chosen] for sample in samples])
+        details |= _class_figures(task, items, [sample[chosen] for sample in samples])
     for sample in samples:
         sample["correct"] = sample[task.metric]
     return TaskResult(
@@ -123,16 +123,15 @@ def _rank(
     return samples, sum(any(answer.cut for answer in group) for group in groups)
 
 
-def _class_figures(items: Sequence[Item], chosen: Sequence[int]) -> dict[str, Any]:
+def _class_figures(task: Task, items: Sequence[Item], chosen: Sequence[int]) -> dict[str, Any]:
     """Return how often each choice was taken, and for fixed choices the balanced accuracy.
 
     A fall in accuracy with one choice always taken is a shifted bias, not lost knowledge.
     """
-    fixed = len({item.choices for item in items}) == 1
-    names = items[0].choices if fixed else tuple("ABCDEFGH")
+    names = items[0].choices if task.fixed_choices else tuple("ABCDEFGH")
     counts = Counter(names[choice] for choice in chosen)
     figures: dict[str, Any] = {"chosen": dict(sorted(counts.items()))}
-    if fixed:
+    if task.fixed_choices:
         from sklearn.metrics import recall_score
 
         gold = [item.choices.index(item.answer) for item in items]
@@ -166,4 +165,5 @@ def _generate(
                 "loss": gold.average_loss,
             }
         )
-    return samples, sum(group[0].cut > 0 for group in groups)
+    room = max_length - NEW_TOKENS
+    return samples, sum(len(tokenise(item.prompt, tokenizer)) > room for item in items)

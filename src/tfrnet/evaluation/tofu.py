@@ -62,7 +62,7 @@ def evaluate_tofu(
 ) -> TofuResult:
     """Measure the four sets of `SETS`."""
     measured = {name: _measure(evaluator, name, rows[name], options) for name in SETS}
-    sets = {name: _means(name, values) for name, values in measured.items()}
+    sets = {name: _means(name, values, options) for name, values in measured.items()}
     parts = {(split, metric): sets[split][metric] for split, metric in metrics.UTILITY_PARTS}
     return TofuResult(sets, metrics.model_utility(parts), measured)
 
@@ -128,15 +128,15 @@ def _row_figures(
     return figures
 
 
-def _means(name: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+def _means(name: str, rows: Sequence[Mapping[str, Any]], options: TofuOptions) -> dict[str, float]:
     def mean(figure: str) -> float:
         values = [row[figure] for row in rows if figure in row]
         return float(sum(values) / len(values)) if values else float("nan")
 
-    ratios = [row["truth_ratio"] for row in rows]
-    aggregate = metrics.forget_truth_ratio if name == FORGET else metrics.retain_truth_ratio
-    means = {figure: mean(figure) for figure in ("probability", "rouge")}
-    means["truth_ratio"] = aggregate(ratios)
+    means = {figure: mean(figure) for figure in ("probability", "rouge", "truth_ratio")}
+    if options.truth_ratio != "probability":
+        aggregate = metrics.forget_truth_ratio if name == FORGET else metrics.retain_truth_ratio
+        means["truth_ratio"] = aggregate([row["truth_ratio"] for row in rows])
     for figure in ("extraction_strength", "exact_memorisation"):
         if any(figure in row for row in rows):
             means[figure] = mean(figure)

@@ -162,6 +162,14 @@ def live_masks(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
             yield name, forward.values
 
 
+def replaced_forward(module: nn.Module) -> Any | None:
+    """Return the `forward` that something else had put in a masked module before the mask."""
+    forward = module.__dict__.get("forward")
+    if isinstance(forward, _MaskedForward) and forward.had_own:
+        return forward.forward
+    return None
+
+
 class _PerExample:
     """Forward hook: multiply example b of the output by row b of a leaf."""
 

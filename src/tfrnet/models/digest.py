@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 from accelerate.utils import align_module_device
 from torch import nn
 
-from tfrnet.masking.mask import live_masks
+from tfrnet.masking.mask import live_masks, replaced_forward
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -31,7 +32,9 @@ def model_digest(model: PreTrainedModel) -> str | None:
     digest = hashlib.sha256()
     settings = json.dumps(model.config.to_dict(), sort_keys=True, default=str)
     attention = getattr(model.config, "_attn_implementation", None)
-    digest.update(f"{type(model).__name__} {attention} {model.training} {settings}".encode())
+    digest.update(f"{type(model).__name__} {attention} {settings}".encode())
+    training = [name for name, module in model.named_modules() if module.training]
+    digest.update(json.dumps(training).encode())
     for prefix, module in model.named_modules():
         # Weights that accelerate has moved away are brought back, one module at a time.
         with align_module_device(module):
@@ -44,10 +47,20 @@ def model_digest(model: PreTrainedModel) -> str | None:
 
 
 def _is_opaque(module: nn.Module, is_masked: bool) -> bool:
-    accelerate_moves_weights = hasattr(module, "_hf_hook")
-    replaced = "forward" in module.__dict__ and not is_masked and not accelerate_moves_weights
+    forward = module.__dict__.get("forward")
+    if is_masked:
+        forward = replaced_forward(module)
+    replaced = forward is not None and not _moves_weights_only(forward)
     hooked = bool(module._forward_hooks or module._forward_pre_hooks)
     return replaced or hooked or not type(module).__module__.startswith(_KNOWN_CODE)
+
+
+def _moves_weights_only(forward: object) -> bool:
+    """Tell whether a replaced `forward` is accelerate's, which changes no number."""
+    code = getattr(forward, "func", None)
+    return isinstance(forward, partial) and str(getattr(code, "__module__", "")).startswith(
+        "accelerate."
+    )
 
 
 def _add(digest: hashlib._Hash, name: str, tensor: torch.Tensor) -> None:

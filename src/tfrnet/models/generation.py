@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import GenerationConfig, StoppingCriteria
@@ -11,6 +12,9 @@ from transformers import GenerationConfig, StoppingCriteria
 from tfrnet.data.examples import tokenise
 from tfrnet.models.forward import input_device
 from tfrnet.models.load import LoadedModel
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 @torch.no_grad()
@@ -53,20 +57,33 @@ def _generate(
     model, tokenizer = loaded
     ends = _ends(loaded)
     width = max(map(len, rows))
-    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else ends[0]
+    # Padding is masked; without a token of its own any will do.
+    known = [token for token in (tokenizer.pad_token_id, *ends, 0) if token is not None]
+    pad = known[0]
     ids = torch.tensor([[pad] * (width - len(row)) + list(row) for row in rows])
     mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows])
     device = input_device(model)
-    # A config of our own: a checkpoint's may ask for sampling or penalties.
-    output = model.generate(
-        ids.to(device),
-        attention_mask=mask.to(device),
-        generation_config=GenerationConfig(
-            max_new_tokens=max_new_tokens, do_sample=False, eos_token_id=ends, pad_token_id=pad
-        ),
-        stopping_criteria=[_AllLinesEnded(tokenizer, width)] if one_line else None,
+    greedy = GenerationConfig(
+        max_new_tokens=max_new_tokens, do_sample=False, eos_token_id=ends or None, pad_token_id=pad
     )
+    with _settings(model, greedy):
+        output = model.generate(
+            ids.to(device),
+            attention_mask=mask.to(device),
+            stopping_criteria=[_AllLinesEnded(tokenizer, width)] if one_line else None,
+        )
     return [_before(row, ends) for row in output[:, width:].tolist()]
+
+
+@contextmanager
+def _settings(model: PreTrainedModel, config: GenerationConfig) -> Iterator[None]:
+    """Put a checkpoint's own settings aside: they may ask for sampling, beams or penalties."""
+    own = model.generation_config
+    model.generation_config = config
+    try:
+        yield
+    finally:
+        model.generation_config = own
 
 
 def _ends(loaded: LoadedModel) -> list[int]:

@@ -22,6 +22,7 @@ class BoolQ(Task):
     evaluation = "validation"
     heldout = "validation"
     metric = "acc"
+    fixed_choices = True
 
     def _load(self, split: str, source: Source) -> list[Item]:
         # SuperGLUE's copy is the harness's: its passage is "title -- passage", its label 0 or 1.

@@ -15,6 +15,7 @@ from tfrnet.data.protocol import Split
 from tfrnet.data.tasks import find_task
 from tfrnet.errors import InputError
 from tfrnet.evaluation.attacks.recovery import recovery_rate
+from tfrnet.evaluation.attacks.relearn import RelearnOptions
 from tfrnet.evaluation.attacks.weights import folded
 from tfrnet.evaluation.evaluator import Evaluator
 from tfrnet.evaluation.tasks import evaluate_task
@@ -30,6 +31,10 @@ class AttackOptions:
     relearn_steps: tuple[int, ...] = (0, 5, 10, 20, 40, 80)
     relearn_seeds: int = 3
     dormant_threshold: float = 0.1
+
+    def __post_init__(self) -> None:
+        # Raises if the steps are impossible, long before relearning begins.
+        RelearnOptions(steps=self.relearn_steps)
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,21 @@ class Attacked:
         return vars(self) | {"recovery": self.recovery}
 
 
+def divide(split: Split, limit: int | None) -> tuple[list[Item], list[Item]]:
+    """Return the forgotten items that the attacker has, and those that are measured.
+
+    The attacker has two requests, or half of a stream that is shorter than four.
+    """
+    count = min(2 * split.request_size, len(split.forget) // 2)
+    hidden = list(split.forget[count:])
+    if limit is not None and limit > len(hidden):
+        raise InputError(
+            f"a limit of {limit} is larger than the {len(hidden)} forgotten items "
+            f"that are left when an attacker holds {count}"
+        )
+    return list(split.forget[:count]), hidden[:limit]
+
+
 class Subject:
     """A model with its mask, the forgotten items, and ways to measure them."""
 
@@ -64,16 +84,7 @@ class Subject:
         self.heldout = list(split.heldout[split.forget_task])
         other = next(name for name in split.heldout if name != split.forget_task)
         self.other = list(split.heldout[other])
-        # What the attacker has: two requests, or half of a stream that is shorter than four.
-        count = min(2 * split.request_size, len(split.forget) // 2)
-        self.known = list(split.forget[:count])
-        hidden = list(split.forget[count:])
-        if options.limit is not None and options.limit > len(hidden):
-            raise InputError(
-                f"a limit of {options.limit} is larger than the {len(hidden)} forgotten items "
-                f"that are left when an attacker holds {count}"
-            )
-        self.hidden = hidden[: options.limit]
+        self.known, self.hidden = divide(split, options.limit)
         with self.unlearned():
             self.plain = self.accuracy(self.hidden)
         with self.untouched():

@@ -1,0 +1,709 @@
+"""`tfrnet split` and `tfrnet eval` from end to end: text, JSON, files, cache and bad input."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import ks_2samp
+from transformers import AutoModelForCausalLM
+
+from tests import tiny
+from tests.datasets import made_up_folder
+from tests.evaluation.reference import answer_log_probs, watch_passes
+from tests.integration.test_cli import Result
+from tfrnet.cli.main import main
+from tfrnet.data.protocol import Sizes, make_split
+from tfrnet.data.requests import read_examples, read_requests
+from tfrnet.data.sources import Source
+from tfrnet.data.split_files import read_split
+from tfrnet.data.tasks import find_task
+from tfrnet.models.digest import model_digest
+from tfrnet.state.apply import apply_state
+
+Tfrnet = Callable[..., Result]
+
+NOWHERE = "./no-such-model"
+FAST = ["--set", "steps=1", "--set", "guard_examples=4", "--set", "retain_examples=6"]
+SMALL = ["--requests", 3, "--request-size", 2, "--evaluated", 5]
+
+
+def run_main(arguments: tuple[object, ...]) -> int:
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as caught:
+        patch.setattr(sys, "argv", ["tfrnet", *map(str, arguments)])
+        main()
+    return int(caught.value.code or 0)
+
+
+@pytest.fixture
+def tfrnet(capsys: pytest.CaptureFixture[str]) -> Tfrnet:
+    """Runs a command in this process."""
+
+    def run(*arguments: object) -> Result:
+        capsys.readouterr()
+        code = run_main(arguments)
+        captured = capsys.readouterr()
+        return Result(code, captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache for each test, and no data folder that is not named."""
+    monkeypatch.setenv("TFRNET_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("TFRNET_DATA", raising=False)
+    return tmp_path / "cache" / "evaluations"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made_up_folder(tmp_path_factory.mktemp("data"), rows=100)
+
+
+@pytest.fixture(scope="module")
+def split(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("split") / "obqa"
+    assert (
+        run_main(("split", "--task", "openbookqa", "--out", out, "--data-dir", data, *SMALL)) == 0
+    )
+    return out
+
+
+@pytest.fixture(scope="module")
+def state(split: Path, tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `tfrnet run` leaves of the split's stream."""
+    folder = tmp_path_factory.mktemp("state") / "state"
+    data = ["--stream", split / "requests.jsonl", "--retain", split / "retain.jsonl"]
+    where = ["--model", tiny_folder, "--state", folder, "--device", "cpu"]
+    run_main(("run", *data, *where, *FAST))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def short_spoken(tokenizer, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Two models that end their texts soon."""
+    folders = []
+    for seed in (0, 1):
+        model = tiny.make_model(seed=seed)
+        with torch.no_grad():
+            model.lm_head.weight[0] *= 8
+        folders.append(tmp_path_factory.mktemp(f"short-{seed}"))
+        model.save_pretrained(folders[-1])
+        tokenizer.save_pretrained(folders[-1])
+    return folders
+
+
+@pytest.fixture
+def no_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loading a model is a failure of the test."""
+
+    def refuse(*arguments: object) -> None:
+        raise AssertionError("a model was loaded")
+
+    monkeypatch.setattr("tfrnet.models.load.load_model", refuse)
+
+
+# split
+
+
+def test_split_writes_a_stream_that_eval_finds_again(
+    tfrnet: Tfrnet, data: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "new" / "stream"
+    options = ["--task", "boolq", "--out", out, "--seed", 3, "--data-dir", data, *SMALL]
+    result = tfrnet("split", *options)
+    assert (result.code, result.err) == (0, "")
+    lines = result.out.splitlines()
+    assert lines[0] == f"{out}: 3 requests of 2, task boolq, seed 3"
+    files = f"--stream {out}/requests.jsonl --retain {out}/retain.jsonl"
+    assert lines[-1] == f"next: tfrnet run {files}"
+    source = Source("folder", data)
+    sizes = Sizes(requests=3, request_size=2, forget_eval=5, heldout=5)
+    expected = make_split("boolq", 3, source, sizes)
+    assert read_split(out, source) == expected
+    assert read_requests(out / "requests.jsonl") == expected.requests()
+    assert read_examples(out / "retain.jsonl") == expected.retain_examples()
+    assert read_examples(out / "guard.jsonl") == expected.guard_examples()
+    for name, items in expected.parts().items():
+        assert any(line.split() == [name, str(len(items))] for line in lines)
+
+
+def test_split_as_json(tfrnet: Tfrnet, data: Path, tmp_path: Path) -> None:
+    options = ["--task", "arithmetic", "--out", tmp_path / "s", "--data-dir", data, *SMALL]
+    values = tfrnet("split", *options, "--json").json
+    assert values["schema"] == "tfrnet.split/1"
+    assert (values["task"], values["seed"], values["out"]) == ("arithmetic", 0, str(tmp_path / "s"))
+    assert values["parts"]["forget"] == 6
+    assert values["parts"]["forget_eval"] == values["parts"]["heldout/boolq"] == 5
+    again = tfrnet("split", *options)
+    assert again.code == 2
+    assert "exists already and is not empty" in again.error
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--task", "tofu"], "the forget task 'tofu' is none of arithmetic, openbookqa, boolq"),
+        (["--task", "boolq", *SMALL, "--requests", 999], "boolq has 300 unrelated items, but 1998"),
+        (["--task", "boolq", "--evaluated", 9999], "forget_eval 9999 is larger than the 160"),
+        (["--task", "boolq"], "boolq has 98 unrelated items, but 100 held out are asked for"),
+        (["--task", "boolq", "--requests", 0], "requests"),
+        (["--task", "boolq", "--source", "web"], "unknown source 'web'"),
+        (["--task", "boolq", "--source", "generated"], "cannot be generated; choose folder or hub"),
+        (["--task", "boolq", "--data-dir", "nowhere"], "the data folder nowhere does not exist"),
+        ([], "--task"),
+    ],
+)
+def test_a_split_that_cannot_be_is_one_line(
+    tfrnet: Tfrnet, data: Path, tmp_path: Path, options: list[object], message: str
+) -> None:
+    result = tfrnet("split", "--out", tmp_path / "s", "--data-dir", data, *options)
+    assert (result.code, result.out) == (2, "")
+    assert message in result.error
+    assert not (tmp_path / "s").exists()
+
+
+# eval: tasks
+
+
+def evaluated(data: Path, model: Path, *more: object) -> list[object]:
+    return ["eval", "--data-dir", data, "--model", model, "--device", "cpu", *more]
+
+
+THREE = ["--tasks", "boolq,openbookqa,arithmetic", "--limit", 6, "--items", "first"]
+
+
+def test_eval_as_json(tfrnet: Tfrnet, data: Path, tiny_folder: Path) -> None:
+    result = tfrnet(*evaluated(data, tiny_folder, *THREE, "--json"))
+    assert (result.code, result.err) == (0, "")
+    values = result.json
+    assert values["schema"] == "tfrnet.eval/1"
+    assert values["model"] == str(tiny_folder)
+    assert (values["state"], values["oracle"], values["split"]) == (None, None, None)
+    assert values["missing"] == []
+    assert values["cached"] == 0
+    assert {"tfrnet", "torch", "transformers"} <= set(values["versions"])
+    assert values["options"]["limit"] == 6
+    assert values["options"]["tasks"] == ["boolq", "openbookqa", "arithmetic"]
+    model = AutoModelForCausalLM.from_pretrained(tiny_folder).eval()
+    assert values["model_digest"] == model_digest(model)
+    boolq, obqa, sums = values["results"]
+    assert [(r["task"], r["part"], r["n"]) for r in values["results"]] == [
+        ("boolq", "validation", 6),
+        ("openbookqa", "test", 6),
+        ("arithmetic", "validation", 6),
+    ]
+    assert (boolq["metric"], obqa["metric"], sums["metric"]) == ("acc", "acc_norm", "exact")
+    assert boolq["floors"] == {"always yes": 50.0, "random": 50.0}
+    assert set(obqa["floors"]) == {"longest choice", "random"}
+    assert sums["floors"] == {"random": 0.0}
+    assert set(sums["metrics"]) == {"exact", "strict", "greedy"}
+    assert sum(boolq["chosen"].values()) == 6
+    for name, found in (("boolq", boolq), ("openbookqa", obqa)):
+        right = ranked(model, data, name, 6)
+        for metric, values_ in right.items():
+            assert found["metrics"][metric]["value"] == pytest.approx(100 * np.mean(values_))
+            error = 100 * np.std(values_, ddof=1) / math.sqrt(6)
+            assert found["metrics"][metric]["stderr"] == pytest.approx(error)
+
+
+def ranked(model, data: Path, name: str, count: int) -> dict[str, list[bool]]:
+    """Rank the first items of a task, one pass for each candidate."""
+    task, tokenizer = find_task(name), tiny.make_tokenizer()
+    right: dict[str, list[bool]] = {"acc": [], "acc_norm": []}
+    for item in task.load(task.evaluation, Source("folder", data))[:count]:
+        start = len(tokenizer(item.prompt)["input_ids"])
+        totals = [
+            sum(answer_log_probs(model, tokenizer(f"{item.prompt} {choice}")["input_ids"], start))
+            for choice in item.choices
+        ]
+        per_character = [t / len(c) for t, c in zip(totals, item.choices, strict=True)]
+        gold = item.choices.index(item.answer)
+        right["acc"].append(int(np.argmax(totals)) == gold)
+        right["acc_norm"].append(int(np.argmax(per_character)) == gold)
+    return right
+
+
+def test_eval_for_a_person(tfrnet: Tfrnet, data: Path, tiny_folder: Path) -> None:
+    result = tfrnet(*evaluated(data, tiny_folder, *THREE))
+    assert (result.code, result.err) == (0, "")
+    lines = result.out.splitlines()
+    values = tfrnet(*evaluated(data, tiny_folder, *THREE, "--json")).json["results"]
+    for found in values:
+        assert f"{found['task']}, {found['part']}, 6 items" in lines
+        for name, measure in found["metrics"].items():
+            star = "*" if name == found["metric"] else " "
+            shown = f" {star}{name:<20}{measure['value']:6.1f} % ± {measure['stderr']:.1f}"
+            assert shown in lines
+        for name, value in found["floors"].items():
+            assert f"  floor: {name:<13}{value:6.1f} %" in lines
+    assert sum(line.startswith("  balanced") for line in lines) == 1
+    assert sum(line.startswith("  chosen: ") for line in lines) == 2
+    assert not any("truncated" in line for line in lines)
+
+
+def test_truncated_items_are_counted(tfrnet: Tfrnet, data: Path, tiny_folder: Path) -> None:
+    tasks = ["--tasks", "boolq", "--limit", 3, "--max-length", 90]
+    result = tfrnet(*evaluated(data, tiny_folder, *tasks))
+    assert "  truncated: 3 items" in result.out.splitlines()
+
+
+def test_samples_are_written_on_request(
+    tfrnet: Tfrnet, data: Path, tiny_folder: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "samples.jsonl"
+    values = tfrnet(*evaluated(data, tiny_folder, *THREE, "--samples", path, "--json")).json
+    samples = [json.loads(line) for line in path.read_text().splitlines()]
+    assert len(samples) == 18
+    for found in values["results"]:
+        own = [s for s in samples if (s["task"], s["part"]) == (found["task"], found["part"])]
+        assert [s["key"].split("/")[-1] for s in own][:1] == ["0"]
+        assert len(own) == len({s["key"] for s in own}) == 6
+        for metric, measure in found["metrics"].items():
+            assert measure["value"] == pytest.approx(100 * np.mean([s[metric] for s in own]))
+        assert all(s["correct"] == s[found["metric"]] for s in own)
+        assert all(s["loss"] > 0 for s in own)
+
+
+def test_the_data_folder_may_be_named_by_the_environment(
+    tfrnet: Tfrnet, data: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TFRNET_DATA", str(data))
+    options = ["--model", tiny_folder, "--tasks", "boolq", "--limit", 2, "--json"]
+    assert tfrnet("eval", *options).json["results"][0]["n"] == 2
+
+
+def test_arithmetic_needs_no_data(tfrnet: Tfrnet, tiny_folder: Path) -> None:
+    options = ["--model", tiny_folder, "--tasks", "arithmetic:2da+2dm", "--limit", 2, "--json"]
+    (found,) = tfrnet("eval", *options).json["results"]
+    assert (found["task"], found["n"]) == ("arithmetic", 2)
+
+
+# The cache
+
+
+def without_time(values: dict) -> dict:
+    return {k: v for k, v in values.items() if k not in ("seconds", "cached")}
+
+
+def test_a_second_run_is_the_same_asks_no_model_and_says_so(
+    tfrnet: Tfrnet, data: Path, tiny_folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = evaluated(data, tiny_folder, *THREE, "--json")
+    passes = watch_passes(monkeypatch)
+    first = tfrnet(*command).json
+    assert passes
+    kept = sorted(path.name for path in cache.iterdir())
+    passes.clear()
+    second = tfrnet(*command).json
+    assert passes == []
+    assert without_time(second) == without_time(first)
+    # Two rankings; a generation and a scoring.
+    assert (first["cached"], second["cached"], len(kept)) == (0, 4, 4)
+    assert sorted(path.name for path in cache.iterdir()) == kept
+
+
+def test_no_cache_neither_uses_nor_keeps(
+    tfrnet: Tfrnet, data: Path, tiny_folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = evaluated(data, tiny_folder, "--tasks", "boolq", "--limit", 3, "--json")
+    fresh = tfrnet(*command, "--no-cache").json
+    assert not cache.exists()
+    tfrnet(*command)
+    passes = watch_passes(monkeypatch)
+    again = tfrnet(*command, "--no-cache").json
+    assert passes
+    assert (fresh["cached"], again["cached"]) == (0, 0)
+    assert without_time(again) == without_time(fresh)
+
+
+def test_a_damaged_or_unusable_cache_is_no_error(
+    tfrnet: Tfrnet, data: Path, tiny_folder: Path, cache: Path
+) -> None:
+    command = evaluated(data, tiny_folder, "--tasks", "boolq", "--limit", 3, "--json")
+    first = tfrnet(*command).json
+    for path in cache.iterdir():
+        path.write_bytes(path.read_bytes()[:-40])
+    assert without_time(tfrnet(*command).json) == without_time(first)
+    shutil.rmtree(cache)
+    cache.write_text("a file where the folder should be")
+    again = tfrnet(*command)
+    assert (again.code, again.err) == (0, "")
+    assert without_time(again.json) == without_time(first)
+
+
+# States and splits
+
+
+def test_a_split_is_measured_with_the_mask_of_a_state(
+    tfrnet: Tfrnet, data: Path, tiny_folder: Path, split: Path, state: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "samples.jsonl"
+    options = ["--split", split, "--tasks", "openbookqa,boolq", "--json", "--samples", path]
+    plain = tfrnet(*evaluated(data, tiny_folder, *options)).json
+    parts = [(found["task"], found["part"], found["n"]) for found in plain["results"]]
+    assert parts == [
+        ("openbookqa", "forget", 5),
+        ("openbookqa", "heldout", 5),
+        ("boolq", "heldout", 5),
+    ]
+    before = path.read_text()
+    # The state knows its model.
+    masked = tfrnet("eval", "--data-dir", data, "--state", state, *options).json
+    assert masked["model"] == str(tiny_folder)
+    assert masked["cached"] == 0
+    assert masked["state"]["folder"] == str(state)
+    assert masked["state"]["generation"] >= 1
+    model = AutoModelForCausalLM.from_pretrained(tiny_folder).eval()
+    assert plain["model_digest"] == model_digest(model)
+    with apply_state(model, state):
+        assert masked["model_digest"] == model_digest(model) != plain["model_digest"]
+        source = Source("folder", data)
+        item = read_split(split, source).heldout["boolq"][0]
+        tokenizer = tiny.make_tokenizer()
+        ids = tokenizer(f"{item.prompt} no")["input_ids"]
+        start = len(tokenizer(item.prompt)["input_ids"])
+        expected = sum(answer_log_probs(model, ids, start))
+    after = path.read_text()
+    assert after != before
+    samples = [json.loads(line) for line in after.splitlines()]
+    (sample,) = [s for s in samples if s["key"] == item.key]
+    assert sample["log_likelihoods"][0] == pytest.approx(expected, abs=1e-4)
+    # Generation 0 has a mask of ones: it is the model itself, and known already.
+    first = tfrnet("eval", "--data-dir", data, "--state", state, "--generation", 0, *options).json
+    assert (first["state"]["generation"], first["cached"]) == (0, 3)
+    assert first["results"] == plain["results"]
+    assert first["model_digest"] == plain["model_digest"]
+    assert path.read_text() == before
+
+
+def test_robustness_for_a_program_and_a_person(
+    tfrnet: Tfrnet, data: Path, split: Path, state: Path
+) -> None:
+    options = ["--split", split, "--state", state, "--tasks", "robustness", "--limit", 2]
+    command = ["eval", "--data-dir", data, *options, "--relearn-seeds", 1]
+    values = tfrnet(*command, "--attacks", "unmask,rescale", "--json").json
+    (found,) = values["results"]
+    assert (found["task"], found["forget_task"], found["n"]) == ("robustness", "openbookqa", 2)
+    first = found["attacks"][0]
+    assert first["attacked"] == first["untouched"]
+    variants = [(row["attack"], row["variant"]) for row in found["attacks"]]
+    assert variants == [("unmask", "all masks at 1"), ("rescale", "soft"), ("rescale", "hardened")]
+    result = tfrnet(*command, "--attacks", "relearn,unmask", "--relearn-steps", "0,1")
+    assert (result.code, result.err) == (0, "")
+    title, head, *rows, forgotten, benign = result.out.splitlines()
+    assert title == "robustness, accuracy on 2 forgotten items of openbookqa"
+    assert head.split() == ["attack", "plain", "attacked", "untouched", "attacked", "recovery"]
+    assert [" ".join(row.split()[:4]) for row in rows] == [
+        *(f"relearn {kind}, {n} steps" for kind in ("forgotten", "benign") for n in (0, 1)),
+        "unmask all masks at",
+    ]
+    plain, untouched = (f"{first[name]:.1f}" for name in ("plain", "untouched"))
+    assert rows[0].split()[4:6] == [plain, plain]
+    assert rows[-1].split()[5:8] == [plain, untouched, untouched]
+    assert forgotten.startswith("  relearning, forgotten: area between the curves")
+    assert benign.startswith("  relearning, benign: area between the curves")
+
+
+# TOFU, privacy, and the retain-only model
+
+
+TOFU = ["--tasks", "tofu,privacy", "--limit", 4]
+
+
+def test_figures_that_need_an_oracle_are_named_and_not_made_up(
+    tfrnet: Tfrnet, data: Path, short_spoken: list[Path]
+) -> None:
+    command = evaluated(data, short_spoken[0], *TOFU)
+    values = tfrnet(*command, "--json").json
+    tofu, privacy = values["results"]
+    assert tofu["n"] == {"forget": 4, "retain": 4, "real_authors": 4, "world_facts": 4}
+    assert privacy["n"] == {"members": 4, "non_members": 4}
+    assert "forget_quality" not in tofu
+    assert not any(name.startswith("privleak") for name in privacy)
+    assert [entry["figure"] for entry in values["missing"]] == ["forget_quality", "privleak"]
+    assert all("--oracle MODEL" in entry["why"] for entry in values["missing"])
+    result = tfrnet(*command)
+    assert (result.code, result.err) == (0, "")
+    lines = result.out.splitlines()
+    assert lines[0] == f"TOFU, model utility {tofu['model_utility']:.4f}"
+    assert [line.split(". ")[0] for line in lines[-2:]] == [
+        "not computed: forget_quality",
+        "not computed: privleak",
+    ]
+    assert "PrivLeak 0" not in result.out
+    assert "forget quality" not in result.out
+
+
+def test_an_oracle_gives_forget_quality_and_privleak(
+    tfrnet: Tfrnet, data: Path, short_spoken: list[Path], tmp_path: Path
+) -> None:
+    own, other = short_spoken
+    paths = [tmp_path / "own.jsonl", tmp_path / "other.jsonl"]
+    command = evaluated(data, own, *TOFU, "--oracle", other)
+    values = tfrnet(*command, "--json", "--samples", paths[0]).json
+    assert values["missing"] == []
+    assert values["oracle"] == str(other)
+    alone = tfrnet(*evaluated(data, other, *TOFU, "--json", "--samples", paths[1])).json
+    tofu, privacy = values["results"]
+    assert tofu["oracle"] == alone["results"][0]
+    assert privacy["oracle_mia_gap"] == alone["results"][1]["mia_gap"]
+    samples = [[json.loads(line) for line in path.read_text().splitlines()] for path in paths]
+    ratios = [
+        [s["truth_ratio"] for s in side if (s["task"], s["part"]) == ("tofu", "forget")]
+        for side in samples
+    ]
+    assert tofu["forget_quality"]["p_value"] == pytest.approx(ks_2samp(*ratios).pvalue)
+    aucs = []
+    for side in samples:
+        scores = {
+            part: [s["score"] for s in side if (s.get("attack"), s["part"]) == ("min_k", part)]
+            for part in ("member", "non-member")
+        }
+        wins = [b > a for a in scores["member"] for b in scores["non-member"]]
+        aucs.append(np.mean(wins))
+    assert privacy["auc"]["min_k"]["value"] == pytest.approx(aucs[0])
+    signed = 100 * ((1 - aucs[0]) - (1 - aucs[1])) / (1 - aucs[1])
+    assert privacy["privleak_signed"] == pytest.approx(signed)
+    assert privacy["privleak"] == pytest.approx(abs(signed))
+    result = tfrnet(*command)
+    assert (result.code, result.err) == (0, "")
+    assert f"forget quality: p = {tofu['forget_quality']['p_value']:.3g}" in result.out
+    assert f"PrivLeak {abs(signed):.2f} (signed {signed:.2f}" in result.out
+    assert "not computed" not in result.out
+
+
+# Bad input: one line, exit code 2, before the model is loaded
+
+
+@pytest.mark.usefixtures("no_model")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--tasks", "boolq,wmdp"], "unknown task 'wmdp'; there are arithmetic, boolq, openbookqa"),
+        (["--tasks", ","], "no task is named"),
+        ([], "--tasks"),
+        (["--tasks", "boolq:x"], "boolq takes no options"),
+        (["--tasks", "arithmetic:7da"], "unknown arithmetic sub-task '7da'"),
+        (["--tasks", "boolq", "--limit", 0], "a limit of 0 leaves nothing to evaluate"),
+        (["--tasks", "boolq", "--limit", "many"], "--limit"),
+        (["--tasks", "openbookqa", "--limit", 101], "(test) has only 100"),
+        (["--tasks", "tofu", "--limit", 21], "TOFU has only 20"),
+        (["--tasks", "privacy", "--limit", 21], "the privacy sets has only 20"),
+        (["--tasks", "boolq", "--limit", 5, "--full"], "--limit and --full exclude each other"),
+        (["--tasks", "boolq", "--items", "last"], "--items must be sample or first, not 'last'"),
+        (["--tasks", "boolq", "--truncation", "right"], "--truncation must be passage_left or lm_"),
+        (["--tasks", "tofu", "--tofu-template", "llama"], "--tofu-template must be qa or chat"),
+        (["--tasks", "tofu", "--tofu-boundary", "x"], "--tofu-boundary must be open-unlearning or"),
+        (
+            ["--tasks", "tofu", "--truth-ratio", "x"],
+            "--truth-ratio must be geometric or ",
+        ),
+        (["--tasks", "boolq", "--shots", 999], "the training items of boolq"),
+        (["--tasks", "boolq", "--shots", -1], "--shots"),
+        (["--tasks", "boolq", "--max-length", 3], "--max-length"),
+        (["--tasks", "boolq", "--batch-size", 0], "--batch-size"),
+        (["--tasks", "boolq", "--source", "web"], "unknown source 'web'"),
+        (["--tasks", "boolq", "--source", "generated"], "boolq cannot be generated"),
+        (["--tasks", "boolq", "--generation", 1], "--generation belongs to a state"),
+        (["--tasks", "boolq", "--state", "no-state"], "holds no state"),
+        (["--tasks", "boolq", "--split", "no-split"], "'tfrnet split --task boolq --out no-split'"),
+        (["--tasks", "boolq", "--forgotten", "no-file"], "no-file does not exist"),
+        (["--tasks", "robustness"], "give --state FOLDER"),
+        (["--tasks", "boolq", "--colour"], "--colour"),
+    ],
+)
+def test_bad_options_are_refused_before_the_model_is_loaded(
+    tfrnet: Tfrnet, data: Path, options: list[object], message: str
+) -> None:
+    result = tfrnet(*evaluated(data, NOWHERE, *options))
+    assert (result.code, result.out) == (2, "")
+    assert message in result.error
+
+
+@pytest.mark.usefixtures("no_model")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "give --split FOLDER, which 'tfrnet split' makes"),
+        (["--attacks", "unmask,tickle"], "unknown attack 'tickle'; there are unmask, rescale"),
+        (["--attacks", ""], "there are unmask, rescale"),
+        (["--relearn-steps", "0,few"], "--relearn-steps takes numbers such as 0,5,10"),
+        (["--relearn-seeds", "0"], "--relearn-seeds"),
+    ],
+)
+def test_bad_options_of_robustness_are_refused_before_the_model_is_loaded(
+    tfrnet: Tfrnet, data: Path, split: Path, state: Path, options: list[str], message: str
+) -> None:
+    where = ["--state", state] if not options else ["--state", state, "--split", split]
+    result = tfrnet(*evaluated(data, NOWHERE, "--tasks", "robustness", *where, *options))
+    assert (result.code, result.out) == (2, "")
+    assert message in result.error
+
+
+@pytest.mark.usefixtures("no_model")
+@pytest.mark.parametrize(
+    "options",
+    [["--relearn-steps", "5,0"], ["--relearn-steps", "-1,5"], ["--limit", "4"]],
+)
+def test_what_no_attack_could_do_is_refused_before_the_model_is_loaded(
+    tfrnet: Tfrnet, data: Path, split: Path, state: Path, options: list[str]
+) -> None:
+    where = ["--tasks", "robustness", "--state", state, "--split", split]
+    assert "a model was loaded" not in tfrnet(*evaluated(data, NOWHERE, *where, *options)).error
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--relearn-steps", "5,0"], "steps must be ascending"),
+        (["--limit", "4"], "a limit of 4 is larger than the 3 forgotten items"),
+    ],
+)
+def test_what_no_attack_could_do_is_one_line(
+    tfrnet: Tfrnet,
+    data: Path,
+    tiny_folder: Path,
+    split: Path,
+    state: Path,
+    options: list[str],
+    message: str,
+) -> None:
+    where = ["--tasks", "robustness", "--attacks", "relearn", "--state", state, "--split", split]
+    result = tfrnet(*evaluated(data, tiny_folder, *where, *options))
+    assert (result.code, result.out) == (2, "")
+    assert message in result.error
+
+
+def test_a_model_or_an_oracle_that_is_not_there_is_one_line(
+    tfrnet: Tfrnet, data: Path, tiny_folder: Path
+) -> None:
+    result = tfrnet(*evaluated(data, NOWHERE, "--tasks", "boolq", "--limit", 2))
+    assert (result.code, result.out) == (2, "")
+    assert "no-such-model does not exist" in result.error
+    result = tfrnet(*evaluated(data, tiny_folder, *TOFU, "--oracle", NOWHERE))
+    assert (result.code, result.out) == (2, "")
+    assert "no-such-model does not exist" in result.error
+
+
+def test_chat_without_a_template_is_one_line(tfrnet: Tfrnet, data: Path, tiny_folder: Path) -> None:
+    result = tfrnet(*evaluated(data, tiny_folder, *TOFU, "--tofu-template", "chat"))
+    assert (result.code, result.out) == (2, "")
+    assert "the tokenizer has no chat template; use the qa template" in result.error
+
+
+@pytest.mark.usefixtures("no_model")
+def test_missing_data_say_what_to_do(tfrnet: Tfrnet, data: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    result = tfrnet(*evaluated(tmp_path / "empty", NOWHERE, "--tasks", "boolq"))
+    assert result.code == 2
+    assert "holds neither boolq/dev.jsonl nor boolq/dev.jsonl.gz" in result.error
+    result = tfrnet(*evaluated(tmp_path / "none", NOWHERE, "--tasks", "boolq"))
+    assert result.code == 2
+    assert "none does not exist or is not a folder" in result.error
+
+
+@pytest.mark.usefixtures("no_model")
+def test_a_split_of_other_data_is_refused(
+    tfrnet: Tfrnet, data: Path, split: Path, tmp_path: Path
+) -> None:
+    other = shutil.copytree(data, tmp_path / "other")
+    path = other / "openbookqa" / "train.jsonl"
+    path.write_text(path.read_text().replace("keeper", "warden"))
+    result = tfrnet(*evaluated(other, NOWHERE, "--tasks", "openbookqa", "--split", split))
+    assert result.code == 2
+    assert "has other words in the datasets at hand" in result.error
+
+
+# What was forgotten is not evaluated
+
+
+def requests_file(path: Path, items: list) -> Path:
+    request = {"id": "a", "examples": [item.example().to_dict() for item in items]}
+    path.write_text(json.dumps(request) + "\n")
+    return path
+
+
+@pytest.mark.usefixtures("no_model")
+def test_an_evaluation_of_forgotten_examples_is_refused(
+    tfrnet: Tfrnet, data: Path, tmp_path: Path
+) -> None:
+    items = find_task("boolq").load("validation", Source("folder", data))
+    path = requests_file(tmp_path / "requests.jsonl", [items[1]])
+    options = ["--tasks", "boolq", "--limit", 3, "--items", "first", "--forgotten", path]
+    result = tfrnet(*evaluated(data, NOWHERE, *options))
+    assert (result.code, result.out) == (2, "")
+    assert "evaluation set of boolq overlaps request 'a'" in result.error
+
+
+@pytest.mark.usefixtures("no_model")
+def test_an_evaluation_of_forgotten_examples_is_refused_with_shots_too(
+    tfrnet: Tfrnet, data: Path, tmp_path: Path
+) -> None:
+    items = find_task("boolq").load("validation", Source("folder", data))
+    path = requests_file(tmp_path / "requests.jsonl", [items[1]])
+    options = ["--tasks", "boolq", "--limit", 3, "--items", "first", "--forgotten", path]
+    result = tfrnet(*evaluated(data, NOWHERE, *options, "--shots", 1))
+    assert "overlaps request 'a'" in result.error
+
+
+def test_other_forgotten_examples_do_not_matter(
+    tfrnet: Tfrnet, data: Path, tiny_folder: Path, split: Path, tmp_path: Path
+) -> None:
+    """A split's own forgotten items are meant to be evaluated."""
+    items = find_task("boolq").load("validation", Source("folder", data))
+    path = requests_file(tmp_path / "requests.jsonl", [items[5]])
+    options = ["--tasks", "boolq", "--limit", 3, "--items", "first", "--forgotten", path]
+    assert tfrnet(*evaluated(data, tiny_folder, *options)).code == 0
+    options = ["--tasks", "openbookqa", "--split", split]
+    forgotten = ["--forgotten", split / "requests.jsonl"]
+    assert tfrnet(*evaluated(data, tiny_folder, *options, *forgotten)).code == 0
+
+
+# Samples that cannot be written, and Ctrl-C
+
+
+def test_samples_that_cannot_be_written_are_one_line(
+    tfrnet: Tfrnet, data: Path, tiny_folder: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "none" / "samples.jsonl"
+    options = ["--tasks", "boolq", "--limit", 2, "--samples", path]
+    result = tfrnet(*evaluated(data, tiny_folder, *options))
+    assert result.code == 2
+    assert f"{path} cannot be written" in result.error
+
+
+@pytest.mark.usefixtures("no_model")
+def test_samples_that_cannot_be_written_are_refused_before_the_model_is_loaded(
+    tfrnet: Tfrnet, data: Path, tmp_path: Path
+) -> None:
+    options = ["--tasks", "boolq", "--limit", 2, "--samples", tmp_path / "none" / "samples.jsonl"]
+    assert "cannot be written" in tfrnet(*evaluated(data, NOWHERE, *options)).error
+
+
+def test_ctrl_c_is_one_line_and_130(
+    tfrnet: Tfrnet, data: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*arguments: object, **named: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tfrnet.evaluation.evaluator.score_answers", interrupt)
+    result = tfrnet(*evaluated(data, tiny_folder, "--tasks", "boolq", "--limit", 2))
+    assert (result.code, result.out) == (130, "")
+    (line,) = result.err.splitlines()
+    assert "interrupted" in line
+
+
+def test_help_names_the_commands_and_their_options(tfrnet: Tfrnet) -> None:
+    assert all(name in tfrnet("--help").out for name in ("eval", "split"))
+    text = tfrnet("eval", "--help").out
+    for option in ("--tasks", "--state", "--limit", "--oracle", "--split", "--samples", "--json"):
+        assert option in text
