@@ -184,13 +184,6 @@ def test_the_checkpoints_own_settings_are_kept_for_others(tokenizer):
     assert own.to_dict() == before
 
 
-def test_settings_of_generation_in_the_models_config_play_no_part(tokenizer, expected):
-    """Where older checkpoints have them."""
-    model = tiny.make_model(dtype=torch.float64)
-    model.config.repetition_penalty = 3.0
-    assert continue_texts(LoadedModel(model, tokenizer), PROMPTS, 10, batch_size=4) == expected
-
-
 @pytest.mark.parametrize(
     "asked",
     [
