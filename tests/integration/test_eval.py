@@ -415,6 +415,23 @@ def test_robustness_for_a_program_and_a_person(
     assert benign.startswith("  relearning, benign: area between the curves")
 
 
+def test_a_stream_for_a_program_and_a_person(
+    tfrnet: Tfrnet, data: Path, split: Path, state: Path, tiny_folder: Path
+) -> None:
+    options = ["--split", split, "--tasks", "stream", "--data-dir", data]
+    (found,) = tfrnet("eval", *options, "--state", state, "--json").json["results"]
+    requests = len(found["requests"])
+    assert requests == len((split / "requests.jsonl").read_text().splitlines())
+    assert len(found["forgetting"]["fixed"]) == requests + 1
+    title, head, nothing, *rows = tfrnet("eval", *options, "--state", state).out.splitlines()
+    assert title.startswith(f"stream, {requests} requests on openbookqa")
+    assert head.split()[0] == "after"
+    assert float(nothing.split()[1]) == pytest.approx(found["forgetting"]["fixed"][0], abs=0.05)
+    assert [row.split()[0] for row in rows[:requests]] == found["requests"]
+    error = tfrnet("eval", *options, "--model", tiny_folder).error
+    assert "stream looks at what a state made a model forget; give --state FOLDER" in error
+
+
 # TOFU, privacy, and the retain-only model
 
 

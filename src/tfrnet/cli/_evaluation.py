@@ -94,6 +94,36 @@ def _show_robustness(output: Output, result: Mapping[str, Any]) -> None:
         )
 
 
+def _show_stream(output: Output, result: Mapping[str, Any]) -> None:
+    forgetting, structure = result["forgetting"], result["structure"]
+    output.say(
+        f"stream, {len(result['requests'])} requests on {result['forget_task']}, "
+        f"{sum(result['accepted'])} accepted; accuracy on forgotten items in percent"
+    )
+    output.say(
+        f"  {'after':<24}{'fixed':>8}{'seen':>8}{'unseen':>8}{'dormant':>9}{'suppressed':>12}"
+        f"{'recovered':>11}{'core':>7}{'new':>7}{'recurring':>11}"
+    )
+    output.say(f"  {'nothing':<24}{forgetting['fixed'][0]:8.1f}")
+    for t, name in enumerate(result["requests"]):
+        unseen = f"{forgetting['unseen'][t]:.1f}" if t < len(forgetting["unseen"]) else ""
+        share = structure["composition"][t]
+        output.say(
+            f"  {name:<24}{forgetting['fixed'][t + 1]:8.1f}{forgetting['seen'][t]:8.1f}"
+            f"{unseen:>8}{structure['dormant'][t + 1]:>9}{structure['suppressed_now'][t + 1]:>12}"
+            f"{structure['recovered'][t]:>11}{share['core']:7.2f}{share['new']:7.2f}"
+            f"{share['recurring']:11.2f}"
+        )
+    flips = forgetting["flip_back"]
+    if flips["share"] is not None:
+        low, high = flips["interval"]
+        output.say(
+            f"  came back: {flips['flipped']} of {flips['wrong']} items that were wrong after "
+            f"their own request ({100 * flips['share']:.1f} %, 95 % interval {100 * low:.1f} to "
+            f"{100 * high:.1f})"
+        )
+
+
 def _percent(value: float, stderr: float | None) -> str:
     return f"{value:6.1f} %" + (f" ± {stderr:.1f}" if stderr is not None else "")
 
@@ -106,4 +136,5 @@ _SHOW: dict[str, Callable[[Output, Mapping[str, Any]], None]] = {
     "tofu": _show_tofu,
     "privacy": _show_privacy,
     "robustness": _show_robustness,
+    "stream": _show_stream,
 }

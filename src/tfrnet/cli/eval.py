@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from tfrnet.evaluation.plan import Plan
     from tfrnet.masking.mask import ChannelMask
+    from tfrnet.state.store import StateStore
 
 _ATTACKS = "unmask,rescale,quantise,prompts,few-shot,relearn"
 
@@ -32,7 +33,8 @@ def command(
         str,
         typer.Option(
             help="Comma-separated: boolq, openbookqa, arithmetic (or arithmetic:2da+3ds, any of "
-            "1dc 2da 2ds 2dm 3da 3ds 4da 4ds 5da 5ds), tofu, privacy, robustness."
+            "1dc 2da 2ds 2dm 3da 3ds 4da 4ds 5da 5ds), tofu, privacy, robustness, stream (every "
+            "forgotten item after every request of a state)."
         ),
     ],
     model: opt.Model = None,
@@ -142,6 +144,7 @@ def command(
     from tfrnet.evaluation.attacks.subject import AttackOptions
     from tfrnet.evaluation.metrics.tofu import TruthRatio
     from tfrnet.evaluation.plan import Options, make_plan
+    from tfrnet.evaluation.stream import stream_entries
     from tfrnet.evaluation.tofu import TofuOptions
 
     output = Output(as_json)
@@ -167,13 +170,19 @@ def command(
             relearn_seeds=relearn_seeds,
         ),
     )
-    if "robustness" in options.tasks and state is None:
-        raise InputError("robustness attacks what a state made a model forget; give --state FOLDER")
+    for name in ("robustness", "stream"):
+        if name in options.tasks and state is None:
+            raise InputError(
+                f"{name} looks at what a state made a model forget; give --state FOLDER"
+            )
     where = Source(source, data_dir)
     plan = make_plan(options, where, read_split(split, where) if split else None)
     if forgotten:
         _refuse_forgotten(forgotten, plan)
-    known_state = _describe_state(state, generation)
+    store = _open_state(state, generation)
+    known_state = _describe_state(store, generation)
+    if store and plan.split and "stream" in options.tasks:
+        stream_entries(store, plan.split)
     if samples:
         _check_writable(samples)
     start = time.perf_counter()
@@ -196,7 +205,7 @@ def command(
         asked = evaluator(name)
         with _masked(asked.loaded.model, state, generation) as mask:
             digest = model_digest(asked.loaded.model)
-            found = measure(asked, plan, mask, bar.stage)
+            found = measure(asked, plan, mask, bar.stage, store)
     compared = compare(found, reference)
     if samples:
         _write_lines(samples, found.samples())
@@ -247,8 +256,8 @@ def _refuse_forgotten(path: Path, plan: Plan) -> None:
             refuse_overlap(requests, [item.example() for item in part.plain], label)
 
 
-def _describe_state(state: Path | None, generation: int | None) -> dict[str, Any] | None:
-    """Return which state it is; a damaged or missing one is found before the model is loaded."""
+def _open_state(state: Path | None, generation: int | None) -> StateStore | None:
+    """Open the state, so that a missing or damaged one is found before the model is loaded."""
     if state is None:
         if generation is not None:
             raise InputError("--generation belongs to a state; give --state FOLDER too")
@@ -256,9 +265,19 @@ def _describe_state(state: Path | None, generation: int | None) -> dict[str, Any
     from tfrnet.state.store import StateStore
 
     store = StateStore.open(state)
+    store.load(generation)
+    return store
+
+
+def _describe_state(store: StateStore | None, generation: int | None) -> dict[str, Any] | None:
+    if store is None:
+        return None
     number = store.generation if generation is None else generation
-    store.load(number)
-    return {"folder": str(state), "generation": number, "digest": store.history.digests[number]}
+    return {
+        "folder": str(store.layout.folder),
+        "generation": number,
+        "digest": store.history.digests[number],
+    }
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from tfrnet.evaluation.privacy import MEMBERS, NON_MEMBERS
 from tfrnet.evaluation.robustness import check_attacks
 from tfrnet.evaluation.tofu import SETS, TofuOptions
 
-SPECIAL = ("tofu", "privacy", "robustness")
+SPECIAL = ("tofu", "privacy", "robustness", "stream")
 DEFAULT_LIMIT = 100
 
 
@@ -94,13 +94,14 @@ class Plan:
 
 def make_plan(options: Options, source: Source, split: Split | None = None) -> Plan:
     """Read what the options ask for."""
-    if "robustness" in options.tasks:
-        check_attacks(options.attacks)
-        if split is None:
+    for name in ("robustness", "stream"):
+        if name in options.tasks and split is None:
             raise InputError(
-                "robustness is measured on forgotten items and needs to know which: give --split "
+                f"{name} is measured on forgotten items and needs to know which: give --split "
                 "FOLDER, which 'tfrnet split' makes"
             )
+    if split and "robustness" in options.tasks:
+        check_attacks(options.attacks)
         divide(split, options.attack.limit)
     parts: list[Part] = []
     for name in options.tasks:

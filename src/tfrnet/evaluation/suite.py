@@ -12,9 +12,11 @@ from tfrnet.evaluation.metrics.tofu import forget_quality
 from tfrnet.evaluation.plan import Plan
 from tfrnet.evaluation.privacy import PrivacyResult, compare_with_oracle, evaluate_privacy
 from tfrnet.evaluation.robustness import relearning_figures, run_attacks
+from tfrnet.evaluation.stream import measure_stream
 from tfrnet.evaluation.tasks import TaskResult, evaluate_task
 from tfrnet.evaluation.tofu import TofuResult, evaluate_tofu
 from tfrnet.masking.mask import ChannelMask
+from tfrnet.state.store import StateStore
 
 Report = Callable[[str], None]
 
@@ -32,6 +34,7 @@ class Measurements:
     tofu: TofuResult | None = None
     privacy: PrivacyResult | None = None
     robustness: Mapping[str, Any] | None = None
+    stream: Mapping[str, Any] | None = None
 
     def samples(self) -> Iterator[dict[str, Any]]:
         """Yield every item's figures."""
@@ -64,9 +67,13 @@ class Compared:
 
 
 def measure(
-    evaluator: Evaluator, plan: Plan, mask: ChannelMask | None, report: Report
+    evaluator: Evaluator,
+    plan: Plan,
+    mask: ChannelMask | None,
+    report: Report,
+    store: StateStore | None = None,
 ) -> Measurements:
-    """Carry out a plan. Attacks need the mask."""
+    """Carry out a plan. Attacks need the mask, a stream the state as well."""
     options = plan.options
     tasks = []
     for part in plan.parts:
@@ -77,7 +84,7 @@ def measure(
             )
         )
     reference = measure_reference(evaluator, plan, report)
-    robustness = None
+    robustness = stream = None
     if "robustness" in options.tasks and mask is not None and plan.split is not None:
         report("attacks")
         subject = Subject(evaluator, mask, plan.split, options.attack)
@@ -89,7 +96,10 @@ def measure(
             "attacks": [row.to_dict() for row in rows],
             "relearning": relearning_figures(rows),
         }
-    return Measurements(tasks, reference.tofu, reference.privacy, robustness)
+    if "stream" in options.tasks and mask and store and plan.split:
+        length = options.max_length
+        stream = measure_stream(evaluator, mask, store, plan.split, length, report)
+    return Measurements(tasks, reference.tofu, reference.privacy, robustness, stream)
 
 
 def measure_reference(evaluator: Evaluator, plan: Plan, report: Report) -> Measurements:
@@ -124,6 +134,5 @@ def compare(found: Measurements, oracle: Measurements | None) -> Compared:
         else:
             missing.append({"figure": "privleak", "why": NO_ORACLE.format("PrivLeak")})
         results.append(entry)
-    if found.robustness:
-        results.append(dict(found.robustness))
+    results += [dict(more) for more in (found.robustness, found.stream) if more]
     return Compared(results, missing)

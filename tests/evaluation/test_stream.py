@@ -1,0 +1,141 @@
+"""A stream on a small model, against each generation applied and asked on its own."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from tests import tiny
+from tests.datasets import made_up_folder
+from tfrnet import Session, TFRConfig, apply_state
+from tfrnet.data.protocol import Sizes, make_split
+from tfrnet.data.sources import Source
+from tfrnet.data.tasks import find_task
+from tfrnet.errors import InputError, StateError
+from tfrnet.evaluation.evaluator import Evaluator
+from tfrnet.evaluation.stream import measure_stream, stream_entries
+from tfrnet.evaluation.tasks import evaluate_task
+from tfrnet.models.load import LoadedModel
+from tfrnet.state.store import StateStore
+
+SIZES = Sizes(requests=4, request_size=3, forget_eval=8, heldout=4, retain=(12, 6), guard=(6, 3))
+# Without its guard every request of the paper's method moves the mask.
+CONFIG = TFRConfig.paper(guard_examples=8, retain_examples=6, use_guard=False, budget=40)
+
+
+@pytest.fixture(scope="module")
+def split(tmp_path_factory):
+    source = Source("folder", made_up_folder(tmp_path_factory.mktemp("data")))
+    return make_split("openbookqa", 0, source, SIZES)
+
+
+@pytest.fixture(scope="module")
+def ran(split, tmp_path_factory):
+    """A state after three of the four requests."""
+    folder = tmp_path_factory.mktemp("run") / "state"
+    loaded = LoadedModel(tiny.make_trained_model(), tiny.make_tokenizer())
+    with Session(*loaded, folder, split.retain_examples(), config=CONFIG) as session:
+        outcomes = list(session.run(split.requests()[:3]))
+    assert any(outcome.accepted and outcome.selected for outcome in outcomes)
+    return loaded, folder
+
+
+@pytest.fixture(scope="module")
+def found(ran, split):
+    loaded, folder = ran
+    with apply_state(loaded.model, folder) as mask:
+        before = mask.values.clone()
+        result = measure_stream(Evaluator(loaded, 4), mask, StateStore.open(folder), split)
+        assert torch.equal(mask.values, before)
+    return result
+
+
+@pytest.fixture(scope="module")
+def by_generation(ran, split):
+    """Right or wrong, loss and mask after 0, 1, 2 and 3 requests, one state at a time."""
+    loaded, folder = ran
+    store = StateStore.open(folder)
+    numbers = [0, *(e["generation"] for e in store.entries if e["kind"] == "request")]
+    rows = []
+    for number in numbers:
+        with apply_state(loaded.model, folder, number) as mask:
+            task = find_task("openbookqa")
+            samples = evaluate_task(Evaluator(loaded, 1), task, split.forget, "x").samples
+            correct = [sample["correct"] for sample in samples]
+            rows.append((correct, [sample["loss"] for sample in samples], mask.values.clone()))
+    return rows
+
+
+def test_the_matrices_are_those_of_each_state_asked_alone(found, by_generation):
+    assert found["requests"] == [f"openbookqa-0-0{n}" for n in (1, 2, 3)]
+    accuracy, loss = found["forgetting"]["accuracy"], found["forgetting"]["loss"]
+    for i in range(3):
+        items = slice(3 * i, 3 * i + 3)
+        assert accuracy["before"][i] == pytest.approx(100 * np.mean(by_generation[0][0][items]))
+        for t in range(3):
+            correct, losses, _ = by_generation[t + 1]
+            assert accuracy["matrix"][i][t] == pytest.approx(100 * np.mean(correct[items]))
+            assert loss["matrix"][i][t] == pytest.approx(np.mean(losses[items]), abs=1e-5)
+    assert loss["matrix"] != [loss["before"]] * 3
+
+
+def test_fixed_seen_and_unseen_items(found, by_generation, split):
+    forgetting = found["forgetting"]
+    fixed = [split.forget.index(item) for item in split.forget_eval]
+    for t in range(4):
+        correct = np.array(by_generation[t][0], dtype=float)
+        assert forgetting["fixed"][t] == pytest.approx(100 * correct[fixed].mean())
+        if t:
+            assert forgetting["seen"][t - 1] == pytest.approx(100 * correct[: 3 * t].mean())
+        if t in (1, 2):
+            # Of the requests that came: the fourth never did.
+            assert forgetting["unseen"][t - 1] == pytest.approx(100 * correct[3 * t : 9].mean())
+
+
+def test_the_structure_is_read_from_the_masks_and_the_ledger(found, by_generation, ran):
+    structure = found["structure"]
+    masks = [mask for _, _, mask in by_generation]
+    assert structure["channels"] == masks[0].numel()
+    assert structure["dormant"] == [int((mask <= 0.1).sum()) for mask in masks]
+    assert structure["suppressed_now"] == [int((mask < 1).sum()) for mask in masks]
+    ever = set()
+    for t in range(1, 4):
+        ever |= set((masks[t] < masks[t - 1]).nonzero().flatten().tolist())
+        assert structure["suppressed_ever"][t - 1] == len(ever)
+        assert structure["recovered"][t - 1] == int((masks[t] > masks[t - 1]).sum())
+    first = structure["composition"][0]
+    assert first == {"core": 1.0, "new": 0.0, "recurring": 0.0}
+    assert all(sum(share.values()) == pytest.approx(1) for share in structure["composition"])
+
+
+def test_another_stream_is_refused(ran, split):
+    store = StateStore.open(ran[1])
+    with pytest.raises(InputError, match="does not hold the split's requests in their order"):
+        stream_entries(store, replace(split, seed=1))
+
+
+def test_a_generation_that_is_not_kept_is_named(ran, split, tmp_path):
+    import shutil
+
+    loaded, folder = ran
+    copy = tmp_path / "state"
+    shutil.copytree(folder, copy)
+    store = StateStore.open(copy)
+    store.layout.generation(1).unlink()
+    with (
+        apply_state(loaded.model, copy) as mask,
+        pytest.raises(StateError, match="generation 1 is no longer kept"),
+    ):
+        measure_stream(Evaluator(loaded, 4), mask, store, split)
+
+
+def test_a_stream_that_was_rolled_back_is_refused(ran, split, tmp_path):
+    import shutil
+
+    copy = tmp_path / "state"
+    shutil.copytree(ran[1], copy)
+    with StateStore.open(copy, write=True) as store:
+        store.rollback(1)
+        with pytest.raises(InputError, match="was rolled back"):
+            stream_entries(store, split)
