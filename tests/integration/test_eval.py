@@ -500,7 +500,6 @@ def test_an_oracle_gives_forget_quality_and_privleak(
     assert "not computed" not in result.out
 
 
-@pytest.mark.xfail(strict=True, reason="rows are numbered as they were drawn")
 def test_samples_of_tofu_name_the_rows_of_the_file(
     tfrnet: Tfrnet, data: Path, short_spoken: list[Path], tmp_path: Path
 ) -> None:

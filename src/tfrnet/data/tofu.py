@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from tfrnet.data.examples import Encoded, Example, encode, tokenise, with_eos
@@ -33,13 +33,17 @@ Boundary = Literal["open-unlearning", "answer"]
 
 @dataclass(frozen=True)
 class TofuRow:
-    """One question. Only rows of perturbed splits have wrong answers, and not all a paraphrase."""
+    """One question. Only rows of perturbed splits have wrong answers, and not all a paraphrase.
+
+    `number` is its place in the file, from 0; it does not make two rows different.
+    """
 
     question: str
     answer: str
     paraphrased_question: str | None = None
     paraphrased_answer: str | None = None
     wrong_answers: tuple[str, ...] = ()
+    number: int = field(default=0, compare=False)
 
     def right_answer(self) -> str:
         """Return what a truth ratio holds against the wrong answers: the paraphrase if any."""
@@ -53,7 +57,10 @@ def load_tofu(split: str, source: Source) -> list[TofuRow]:
     rows = read_rows(f"tofu/{split}.jsonl", HubFile("locuslab/TOFU", split, "train"), source)
     if not rows:
         raise InputError(f"the split {split!r} of TOFU is empty")
-    return [_row(row, f"tofu/{split}/{number}") for number, row in enumerate(rows)]
+    return [
+        replace(_row(row, f"tofu/{split}/{number}"), number=number)
+        for number, row in enumerate(rows)
+    ]
 
 
 def _row(row: dict[str, Any], key: str) -> TofuRow:

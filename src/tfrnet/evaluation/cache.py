@@ -47,7 +47,7 @@ class Cache:
             text = json.dumps(entry["value"])
             whole = entry["sha256"] == hashlib.sha256(text.encode()).hexdigest()
             return entry["value"] if whole and entry["key"] == key else None
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
 
     def put(self, key: str, value: Any) -> None:

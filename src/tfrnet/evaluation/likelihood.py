@@ -9,6 +9,7 @@ positions only.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 
 from tfrnet.data.examples import Encoded
+from tfrnet.errors import CheckFailedError
 from tfrnet.evaluation.token_scores import TokenScores, token_statistics
 from tfrnet.models.forward import head_sees_only, input_device
 
@@ -98,6 +100,11 @@ def _units(model: PreTrainedModel, groups: Sequence[Sequence[Encoded]]) -> list[
 
 def _assemble(tokens: dict[int, _Statistics], moments: bool) -> TokenScores:
     columns = list(zip(*(tokens[number] for number in sorted(tokens)), strict=True))
+    if any(math.isnan(value) for value in columns[0]):
+        raise CheckFailedError(
+            "the model's log-probabilities are not numbers, so there is nothing to compare; a "
+            "model that overflows in half precision needs --dtype float32"
+        )
     return TokenScores(*columns[: 4 if moments else 2])
 
 

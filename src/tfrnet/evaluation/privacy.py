@@ -21,11 +21,15 @@ LEAK_ATTACK = "min_k"
 
 @dataclass(frozen=True)
 class PrivacyResult:
-    """The AUC of each attack; `scores` are (members, non-members) by attack."""
+    """The AUC of each attack; `scores` are (members, non-members) by attack.
+
+    `numbers` are the places of both in their files.
+    """
 
     aucs: Mapping[str, float]
     blind: metrics.BlindBaselines
     scores: Mapping[str, metrics.Sides] = field(repr=False)
+    numbers: tuple[Sequence[int], Sequence[int]] = field(repr=False, default=((), ()))
 
     @property
     def gap(self) -> float:
@@ -67,6 +71,7 @@ def evaluate_privacy(
             [row.answer for row in members], [row.answer for row in non_members]
         ),
         scores=scores,
+        numbers=([row.number for row in members], [row.number for row in non_members]),
     )
 
 

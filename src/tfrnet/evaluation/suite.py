@@ -43,12 +43,13 @@ class Measurements:
                 yield {"task": result.task, "part": result.part, **sample}
         if self.tofu:
             for name, rows in self.tofu.rows.items():
-                for number, row in enumerate(rows):
+                for number, row in zip(self.tofu.numbers[name], rows, strict=True):
                     yield {"task": "tofu", "part": name, "row": number, **row}
         if self.privacy:
             for attack, sides in self.privacy.scores.items():
-                for name, scores in zip(("member", "non-member"), sides, strict=True):
-                    for number, score in enumerate(scores):
+                names = ("member", "non-member")
+                for name, scores, numbers in zip(names, sides, self.privacy.numbers, strict=True):
+                    for number, score in zip(numbers, scores, strict=True):
                         yield {
                             "task": "privacy",
                             "part": name,

@@ -37,11 +37,12 @@ class TofuOptions:
 
 @dataclass(frozen=True)
 class TofuResult:
-    """Means by set, the aggregates, and every row's figures."""
+    """Means by set, the aggregates, every row's figures and its place in the file."""
 
     sets: Mapping[str, Mapping[str, float]]
     model_utility: float
     rows: Mapping[str, Sequence[Mapping[str, Any]]] = field(repr=False)
+    numbers: Mapping[str, Sequence[int]] = field(repr=False, default_factory=dict)
 
     def truth_ratios(self) -> list[float]:
         """Return the forget set's truth ratios, which Forget Quality compares."""
@@ -64,7 +65,8 @@ def evaluate_tofu(
     measured = {name: _measure(evaluator, name, rows[name], options) for name in SETS}
     sets = {name: _means(name, values, options) for name, values in measured.items()}
     parts = {(split, metric): sets[split][metric] for split, metric in metrics.UTILITY_PARTS}
-    return TofuResult(sets, metrics.model_utility(parts), measured)
+    numbers = {name: [row.number for row in rows[name]] for name in SETS}
+    return TofuResult(sets, metrics.model_utility(parts), measured, numbers)
 
 
 def _measure(

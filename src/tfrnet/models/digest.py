@@ -51,6 +51,10 @@ def _is_opaque(module: nn.Module, is_masked: bool) -> bool:
     if is_masked:
         forward = replaced_forward(module)
     replaced = forward is not None and not _moves_weights_only(forward)
+    # What accelerate calls in the end; it keeps it under this name.
+    inner = module.__dict__.get("_old_forward")
+    if inner is not None and getattr(inner, "__func__", None) is not type(module).forward:
+        replaced = True
     hooked = bool(module._forward_hooks or module._forward_pre_hooks)
     return replaced or hooked or not type(module).__module__.startswith(_KNOWN_CODE)
 
