@@ -12,6 +12,28 @@ def test_the_highest_sum_is_chosen_and_the_first_of_equals():
     assert not Ranking((-2.0, -1.0), gold=0).correct
 
 
+def test_the_four_ways_to_choose():
+    """V3."""
+    ranking = Ranking(
+        (-4.0, -9.1, -3.9, -12.0),
+        gold=0,
+        choices=("ice", "a frozen lake", "sun", "the big warm sea"),
+        unconditional=(-5.0, -12.5, -3.0, -16.0),
+    )
+    assert ranking.chosen == 2
+    assert ranking.chosen_norm == 1
+    assert ranking.chosen_bytes == 1
+    assert ranking.chosen_mutual_info == 3
+
+
+def test_bytes_are_not_characters():
+    """V3: café has 4 characters in 5 bytes, naïve 5 in 6."""
+    ranking = Ranking((-4.0, -4.9), gold=0, choices=("café", "naïve"))
+    assert ranking.chosen_norm == 1  # -1.0 against -0.98
+    assert ranking.chosen_bytes == 0  # -0.8 against -0.8167
+    assert Ranking((-2.0, -2.0), gold=0, choices=("a", "b")).chosen_bytes == 0
+
+
 def test_accuracy_is_in_percent():
     rankings = [Ranking((-1.0, -2.0), 0), Ranking((-1.0, -2.0), 1), Ranking((-1.0, -2.0), 1)]
     assert accuracy(rankings) == pytest.approx(100 / 3)

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from sklearn.metrics import balanced_accuracy_score
 
 from tests import tiny
@@ -244,6 +245,24 @@ def test_a_model_that_gives_no_numbers_gets_no_accuracy(name, items, tokenizer):
     model.lm_head.weight.data.fill_(float("nan"))
     with pytest.raises(TfrnetError, match="number"):
         evaluate_task(Evaluator(LoadedModel(model, tokenizer)), find_task(name), items[name], "x")
+
+
+def test_mutual_information_compares_with_the_empty_prompt(evaluator, items, tokenizer):
+    some = items["openbookqa"][:5]
+    model = evaluator.loaded.model
+    result = evaluate_task(evaluator, find_task("openbookqa"), some, "x", mutual_info=True)
+    plain = evaluate_task(evaluator, find_task("openbookqa"), some, "x")
+    assert "acc_mutual_info" not in plain.metrics
+    for item, sample in zip(some, result.samples, strict=True):
+        gains = []
+        for choice, total in zip(item.choices, sample["log_likelihoods"], strict=True):
+            # There is no BOS, so the end of a text stands before it.
+            ids = [tokenizer.eos_token_id, *tokenizer(f" {choice}")["input_ids"]]
+            with torch.no_grad():
+                log_p = torch.log_softmax(model(torch.tensor([ids])).logits[0].double(), -1)
+            gains.append(total - sum(log_p[i - 1, ids[i]].item() for i in range(1, len(ids))))
+        right = item.choices.index(item.answer)
+        assert sample["acc_mutual_info"] == (int(np.argmax(gains)) == right)
 
 
 # Truncation

@@ -96,6 +96,10 @@ def command(
             "lm_eval: as that harness does."
         ),
     ] = "passage_left",
+    mutual_info: Annotated[
+        bool,
+        typer.Option("--mutual-info", help="Also rank choices by how much the prompt raises them."),
+    ] = False,
     tofu_template: Annotated[
         str, typer.Option(help="qa ('Question: ... Answer: ') or chat (the tokenizer's).")
     ] = "qa",
@@ -156,6 +160,7 @@ def command(
         seed=seed,
         shots=shots,
         max_length=max_length,
+        mutual_info=mutual_info,
         truncation=_one_of("truncation", truncation, get_args(Truncation)),
         tofu=TofuOptions(
             template=_one_of("tofu-template", tofu_template, get_args(Template)),

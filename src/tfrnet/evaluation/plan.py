@@ -42,6 +42,7 @@ class Options:
     shots: int = 0
     max_length: int = 256
     truncation: Truncation = "passage_left"
+    mutual_info: bool = False
     tofu: TofuOptions = field(default_factory=TofuOptions)
     min_k: float = 0.4
     attacks: tuple[str, ...] = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,11 +16,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Ranking:
-    """The summed log-likelihood of each choice, and the choices' lengths in characters."""
+    """The summed log-likelihood of each choice, the choices, and how likely they are unasked.
+
+    `unconditional` are the log-likelihoods after an empty prompt, where they were asked for.
+    """
 
     log_likelihoods: tuple[float, ...]
     gold: int
-    lengths: tuple[int, ...] = ()
+    choices: tuple[str, ...] = ()
+    unconditional: tuple[float, ...] = ()
 
     @property
     def chosen(self) -> int:
@@ -30,7 +34,21 @@ class Ranking:
     @property
     def chosen_norm(self) -> int:
         """The choice of the highest log-likelihood per character, without the space before it."""
-        pairs = zip(self.log_likelihoods, self.lengths, strict=True)
+        return self._highest_per(map(len, self.choices))
+
+    @property
+    def chosen_bytes(self) -> int:
+        """The choice of the highest log-likelihood per byte of UTF-8."""
+        return self._highest_per(len(choice.encode()) for choice in self.choices)
+
+    @property
+    def chosen_mutual_info(self) -> int:
+        """The choice whose log-likelihood the prompt raises most."""
+        pairs = zip(self.log_likelihoods, self.unconditional, strict=True)
+        return _first_highest([total - unasked for total, unasked in pairs])
+
+    def _highest_per(self, lengths: Iterable[int]) -> int:
+        pairs = zip(self.log_likelihoods, lengths, strict=True)
         return _first_highest([total / length for total, length in pairs])
 
     @property
@@ -93,7 +111,7 @@ def rank(
         Ranking(
             tuple(answer.total for answer in answers),
             question.gold,
-            tuple(map(len, question.choices)),
+            question.choices,
         )
         for question, answers in zip(questions, scores, strict=True)
     ]

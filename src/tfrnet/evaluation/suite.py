@@ -81,7 +81,13 @@ def measure(
         report(f"{part.task.name} {part.name}")
         tasks.append(
             evaluate_task(
-                evaluator, part.task, part.items, part.name, options.max_length, options.truncation
+                evaluator,
+                part.task,
+                part.items,
+                part.name,
+                options.max_length,
+                options.truncation,
+                options.mutual_info,
             )
         )
     reference = measure_reference(evaluator, plan, report)

@@ -7,13 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tfrnet.data.examples import Truncation, encode, tokenise
+from tfrnet.data.examples import Example, Truncation, encode, tokenise
 from tfrnet.data.items import Item
 from tfrnet.data.task import Task
 from tfrnet.evaluation.arithmetic import NEW_TOKENS, match_number
 from tfrnet.evaluation.evaluator import Evaluator
 from tfrnet.evaluation.metrics.intervals import standard_error
 from tfrnet.evaluation.ranking import Ranking, encode_choices
+
+RANKED = ("acc", "acc_norm", "acc_bytes")
+GENERATED = ("exact", "strict", "greedy")
+# No choice is as long as this.
+_CHOICE_LENGTH = 1024
 
 
 @dataclass(frozen=True)
@@ -71,12 +76,21 @@ def evaluate_task(
     part: str,
     max_length: int = 256,
     truncation: Truncation = "passage_left",
+    mutual_info: bool = False,
 ) -> TaskResult:
-    """Measure a task on the given items."""
+    """Measure a task on the given items.
+
+    With `mutual_info` also by how much the prompt raises a choice's log-likelihood, which costs
+    another pass over the choices.
+    """
     ranked = bool(items[0].choices)
-    measure = _rank if ranked else _generate
-    samples, truncated = measure(evaluator, items, max_length, truncation)
-    names = ("acc", "acc_norm") if ranked else ("exact", "strict", "greedy")
+    if ranked:
+        samples, truncated = _rank(evaluator, items, max_length, truncation, mutual_info)
+    else:
+        samples, truncated = _generate(evaluator, items, max_length, truncation)
+    names = [*(RANKED if ranked else GENERATED)]
+    if ranked and mutual_info:
+        names.append("acc_mutual_info")
     details = {"truncated": truncated}
     if ranked:
         chosen = "chosen_norm" if task.metric == "acc_norm" else "chosen"
@@ -95,18 +109,23 @@ def evaluate_task(
 
 
 def _rank(
-    evaluator: Evaluator, items: Sequence[Item], max_length: int, truncation: Truncation
+    evaluator: Evaluator,
+    items: Sequence[Item],
+    max_length: int,
+    truncation: Truncation,
+    mutual_info: bool,
 ) -> tuple[list[dict[str, Any]], int]:
     tokenizer = evaluator.loaded.tokenizer
     groups = [
         encode_choices(item.question(), tokenizer, max_length, item.key, truncation)
         for item in items
     ]
+    unasked = iter(_unconditional(evaluator, items) if mutual_info else ())
     samples = []
     for item, answers in zip(items, evaluator.score(groups), strict=True):
         gold = item.choices.index(item.answer)
         totals = tuple(answer.total for answer in answers)
-        ranking = Ranking(totals, gold, tuple(map(len, item.choices)))
+        ranking = Ranking(totals, gold, item.choices, next(unasked, ()))
         samples.append(
             {
                 "key": item.key,
@@ -116,11 +135,26 @@ def _rank(
                 "chosen_norm": ranking.chosen_norm,
                 "acc": ranking.correct,
                 "acc_norm": ranking.correct_norm,
+                "acc_bytes": ranking.chosen_bytes == gold,
                 "margin": ranking.margin,
                 "loss": answers[gold].average_loss,
             }
         )
+        if mutual_info:
+            samples[-1]["acc_mutual_info"] = ranking.chosen_mutual_info == gold
     return samples, sum(any(answer.cut for answer in group) for group in groups)
+
+
+def _unconditional(evaluator: Evaluator, items: Sequence[Item]) -> list[tuple[float, ...]]:
+    """Return the log-likelihood of every choice after nothing, its space included."""
+    groups = [
+        [
+            encode(Example("", f" {choice}"), evaluator.loaded.tokenizer, _CHOICE_LENGTH, item.key)
+            for choice in item.choices
+        ]
+        for item in items
+    ]
+    return [tuple(answer.total for answer in group) for group in evaluator.score(groups)]
 
 
 def _class_figures(task: Task, items: Sequence[Item], chosen: Sequence[int]) -> dict[str, Any]:
