@@ -173,9 +173,9 @@ class Session:
             self._sync()
 
 
-def versions() -> dict[str, str]:
-    """Return the versions that a result depends on."""
-    packages = ("torch", "transformers", "safetensors")
+def versions(*more: str) -> dict[str, str]:
+    """Return the versions that a result depends on, those of further packages included."""
+    packages = ("torch", "transformers", "safetensors", *more)
     found = {name: version(name) for name in packages}
     return {"tfrnet": tfrnet.__version__, "python": platform.python_version()} | found
 

@@ -2,7 +2,7 @@ import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from tests import tiny
-from tfrnet.data.examples import Encoded, Example, batches, encode
+from tfrnet.data.examples import Encoded, Example, batches, encode, with_eos
 from tfrnet.errors import InputError
 
 TOKENIZER = tiny.make_tokenizer()
@@ -214,3 +214,9 @@ def test_context_and_continuation_meet_where_llama_pieces_do(prompt, answer, con
     assert list(encoded.ids[encoded.answer_start :]) == continuation
     assert tokenizer(" yes")["input_ids"] == [29871, 4874]
     assert tokenizer(" 143")["input_ids"] == [259, 29896, 29946, 29941]
+
+
+def test_the_end_of_the_text_is_added_once(tokenizer):
+    once = with_eos(encode(Example("Item", "red"), tokenizer, 32), tokenizer)
+    assert once.ids[-1] == tokenizer.eos_token_id
+    assert with_eos(once, tokenizer) == once

@@ -368,3 +368,11 @@ def test_steps_count_the_prompts(source):
     found = plan(source, "boolq", "arithmetic", "tofu", "privacy", limit=4)
     # A sum and a TOFU row are continued and scored.
     assert found.steps() == 4 + 2 * 4 + 2 * 16 + 8
+
+
+def test_solved_examples_are_never_forgotten_ones(source, split):
+    found = plan(source, "boolq", split=split, shots=100, limit=3)
+    forgotten = {item.group for item in split.forget}
+    for part in found.parts:
+        assert len(part.shots) == 100
+        assert forgotten.isdisjoint(item.group for item in part.shots)

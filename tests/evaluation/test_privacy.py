@@ -16,8 +16,9 @@ from tests.evaluation.reference import answer_log_probs, trained_on, vocabulary_
 from tfrnet.data.tofu import TofuRow
 from tfrnet.errors import InputError
 from tfrnet.evaluation.evaluator import Evaluator
+from tfrnet.evaluation.plan import Options, Plan
 from tfrnet.evaluation.privacy import ATTACKS, compare_with_oracle, evaluate_privacy
-from tfrnet.evaluation.suite import Measurements, compare
+from tfrnet.evaluation.suite import Measurements, compare, measure
 from tfrnet.evaluation.tofu import TofuOptions
 from tfrnet.models.load import LoadedModel
 
@@ -249,6 +250,14 @@ def test_the_suite_compares_where_it_can_and_names_what_is_missing(result, refer
         ((figure, why),) = [(entry["figure"], entry["why"]) for entry in compared.missing]
         assert figure == "privleak"
         assert "--oracle MODEL" in why
+
+
+def test_the_suite_asks_with_the_options_of_the_plan(evaluator):
+    options = Options(tasks=("privacy",), min_k=1.0, tofu=TofuOptions(boundary="answer"))
+    plan = Plan(options, [], {}, (MEMBERS[:2], OTHERS[:2]), None)
+    found = measure(evaluator, plan, None, lambda stage: None).privacy
+    few = {"members": MEMBERS[:2], "others": OTHERS[:2]}
+    assert_scores(evaluator, found, k=1.0, boundary="answer", **few)
 
 
 def test_every_score_is_a_sample(result):

@@ -26,6 +26,8 @@ from tfrnet.data.sources import Source
 from tfrnet.data.tasks import find_task
 from tfrnet.errors import InputError, TfrnetError
 from tfrnet.evaluation.evaluator import Evaluator
+from tfrnet.evaluation.plan import Options, Part, Plan
+from tfrnet.evaluation.suite import measure
 from tfrnet.evaluation.tasks import evaluate_task
 from tfrnet.evaluation.token_scores import TokenScores
 from tfrnet.models.load import LoadedModel
@@ -301,6 +303,19 @@ def test_the_harnesss_truncation_keeps_the_right_end(evaluator, items, tokenizer
             totals.append(sum(answer_log_probs(evaluator.loaded.model, kept, len(kept) - length)))
         assert sample["log_likelihoods"] == pytest.approx(totals, abs=1e-9)
     assert result.details["truncated"] == len(some)
+
+
+def test_the_suite_asks_with_the_options_of_the_plan(evaluator, items):
+    task, some = find_task("boolq"), items["boolq"][:2]
+    options = Options(tasks=("boolq",), max_length=40, truncation="lm_eval")
+    plan = Plan(options, [Part(task, "some part", some)], {}, None, None)
+    (found,) = measure(evaluator, plan, None, lambda stage: None).tasks
+    expected = evaluate_task(evaluator, task, some, "some part", 40, "lm_eval")
+    assert found.to_dict() == expected.to_dict()
+    assert found.details["truncated"] == 2
+    assert [s["log_likelihoods"] for s in found.samples] == [
+        s["log_likelihoods"] for s in expected.samples
+    ]
 
 
 def test_a_question_that_does_not_fit_is_refused_by_name(evaluator, items):

@@ -11,8 +11,10 @@ import torch
 from tests import tiny
 from tests.evaluation.reference import greedy, watch_passes
 from tfrnet.config import TFRConfig
+from tfrnet.errors import InputError
 from tfrnet.masking.channels import find_channels
 from tfrnet.masking.mask import ChannelMask
+from tfrnet.models import generation
 from tfrnet.models.generation import continue_texts
 from tfrnet.models.load import LoadedModel
 
@@ -203,3 +205,15 @@ def test_what_a_checkpoint_asks_for_plays_no_part(tokenizer, expected, asked):
         setattr(model.generation_config, name, value)
     torch.manual_seed(1)
     assert continue_texts(loaded, PROMPTS, 10, batch_size=4) == expected
+
+
+def test_a_cut_prompt_keeps_bos():
+    class Tokenizer:
+        bos_token_id = 9
+
+    assert generation._shortened([9, 1, 2, 3, 4], Tokenizer, 3) == [9, 3, 4]
+    assert generation._shortened([5, 1, 2, 3, 4], Tokenizer, 3) == [2, 3, 4]
+    assert generation._shortened([9, 1, 2], Tokenizer, 3) == [9, 1, 2]
+    assert generation._shortened([9, 1, 2], Tokenizer, 1) == [2]
+    with pytest.raises(InputError, match="no room is left for the prompt"):
+        generation._shortened([9, 1, 2], Tokenizer, 0)

@@ -105,14 +105,14 @@ def _chosen_config(options: SessionOptions) -> TFRConfig | None:
     return base.with_overrides(options.overrides)
 
 
-def model_name(given: str | None, state: Path) -> str:
+def model_name(given: str | None, state: Path | None) -> str:
     """Return the model to load: the one given, the state's, or the default."""
     if given:
         # A path is kept whole, so that the state finds its model from any folder.
         return str(Path(given).resolve()) if Path(given).exists() else given
     from tfrnet.state.store import StateStore
 
-    if StateStore.exists(state):
+    if state and StateStore.exists(state):
         return StateStore.open(state).manifest.model
     return DEFAULT_MODEL
 

@@ -110,6 +110,16 @@ def command(
             "tokens, as there) or answer (its first token always counts)."
         ),
     ] = "open-unlearning",
+    tofu_paraphrased: Annotated[
+        bool, typer.Option("--tofu-paraphrased", help="Ask TOFU's questions in other words.")
+    ] = False,
+    es_compat: Annotated[
+        bool,
+        typer.Option("--es-compat", help="Extraction strength with OpenUnlearning's 1/n quirk."),
+    ] = False,
+    min_k: Annotated[
+        float, typer.Option(help="Share of tokens that Min-K% and Min-K%++ look at.")
+    ] = 0.4,
     truth_ratio: Annotated[
         str, typer.Option(help="geometric (OpenUnlearning), arithmetic, or probability.")
     ] = "geometric",
@@ -166,7 +176,10 @@ def command(
             template=_one_of("tofu-template", tofu_template, get_args(Template)),
             boundary=_one_of("tofu-boundary", tofu_boundary, get_args(Boundary)),
             truth_ratio=_one_of("truth-ratio", truth_ratio, get_args(TruthRatio)),
+            es_compat=es_compat,
+            paraphrased_questions=tofu_paraphrased,
         ),
+        min_k=min_k,
         attacks=_names(attacks),
         attack=AttackOptions(
             limit=limit,
@@ -191,7 +204,7 @@ def command(
     if samples:
         _check_writable(samples)
     start = time.perf_counter()
-    name = model_name(model, state or Path())
+    name = model_name(model, state)
     reference = None
     with output.progress(plan.steps(), "prompts") as bar:
         from tfrnet.evaluation.cache import Cache
@@ -224,7 +237,7 @@ def command(
             "oracle": oracle,
             "split": str(split) if split else None,
             "options": dataclasses.asdict(options),
-            "versions": versions(),
+            "versions": versions("peft", "scipy", "scikit-learn", "rouge-score"),
             "results": compared.results,
             "missing": compared.missing,
             "cached": asked.hits,

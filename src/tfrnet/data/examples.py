@@ -129,6 +129,8 @@ def with_eos(encoded: Encoded, tokenizer: PreTrainedTokenizerBase) -> Encoded:
     """Return the example with the end of the text as its last answer token."""
     if tokenizer.eos_token_id is None:
         raise InputError("the tokenizer has no end-of-text token, which this needs as a target")
+    if encoded.ids[-1] == tokenizer.eos_token_id:
+        return encoded
     return replace(encoded, ids=(*encoded.ids, tokenizer.eos_token_id))
 
 

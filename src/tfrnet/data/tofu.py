@@ -88,8 +88,9 @@ def tofu_prompt(
         {"role": "system", "content": "You are a helpful assistant."},
         {"role": "user", "content": question},
     ]
+    # Some templates write today's date into the prompt; OpenUnlearning's is always the same.
     prompt: str = tokenizer.apply_chat_template(
-        messages, tokenize=False, add_generation_prompt=True
+        messages, tokenize=False, add_generation_prompt=True, date_string="10 Apr 2025"
     )
     return prompt
 

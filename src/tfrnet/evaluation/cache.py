@@ -16,6 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import tfrnet
 from tfrnet.models.gguf import cache_folder
 
 # Raised when the meaning of an entry changes.
@@ -32,6 +33,7 @@ class Cache:
         """Return the key of one evaluation."""
         parts = {
             "format": _FORMAT,
+            "code": tfrnet.__version__,
             "versions": {name: version(name) for name in ("torch", "transformers")},
             "device": device,
             "model": model,

@@ -112,7 +112,7 @@ def make_plan(options: Options, source: Source, split: Split | None = None) -> P
                 raise InputError(f"a split brings its own items; name {task.name} without options")
             drawn = _split_parts(task, split, options) if split else None
             found = drawn or [_drawn_part(task, options, source)]
-            parts += [_with_shots(part, options, source) for part in found]
+            parts += [_with_shots(part, options, source, split) for part in found]
     tofu: dict[str, Sequence[TofuRow]] = {}
     if "tofu" in options.tasks:
         whole = {name: load_tofu(file, source) for name, file in SETS.items()}
@@ -153,10 +153,13 @@ def _drawn_part(task: Task, options: Options, source: Source) -> Part:
     return Part(task, task.evaluation, items[:limit])
 
 
-def _with_shots(part: Part, options: Options, source: Source) -> Part:
+def _with_shots(part: Part, options: Options, source: Source, split: Split | None) -> Part:
     if not options.shots:
         return part
     groups = {item.group for item in part.plain}
+    if split:
+        # A forgotten item in front of a question would bring back what is to be measured.
+        groups |= {item.group for item in split.forget}
     training = part.task.load(part.task.training, source)
     pool = one_per_group(shuffled(training, "shots", options.seed))
     shots = [item for item in pool if item.group not in groups][: options.shots]

@@ -10,6 +10,7 @@ import torch
 from transformers import GenerationConfig, StoppingCriteria
 
 from tfrnet.data.examples import tokenise
+from tfrnet.errors import InputError
 from tfrnet.models.forward import input_device
 from tfrnet.models.load import LoadedModel
 
@@ -34,7 +35,7 @@ def continue_texts(
     the left; that changes speed, and results by rounding only. `advance` is told how many are done.
     """
     tokenizer = loaded.tokenizer
-    rows = [tokenise(prompt, tokenizer)[-(max_prompt or 0) :] for prompt in prompts]
+    rows = [_shortened(tokenise(prompt, tokenizer), tokenizer, max_prompt) for prompt in prompts]
     order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
     texts = [""] * len(rows)
     for start in range(0, len(order), batch_size):
@@ -49,6 +50,16 @@ def continue_texts(
         if advance:
             advance(len(chosen))
     return texts
+
+
+def _shortened(ids: list[int], tokenizer: Any, most: int | None) -> list[int]:
+    """Cut a prompt's beginning, but not BOS."""
+    if most is None or len(ids) <= most:
+        return ids
+    if most < 1:
+        raise InputError("no room is left for the prompt; allow fewer new tokens or more in all")
+    kept = ids[:1] if most > 1 and ids[0] == tokenizer.bos_token_id else []
+    return kept + ids[len(ids) - most + len(kept) :]
 
 
 def _generate(
