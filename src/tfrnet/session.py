@@ -5,7 +5,8 @@ from __future__ import annotations
 import platform
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from importlib.metadata import version
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -174,9 +175,12 @@ class Session:
 
 
 def versions(*more: str) -> dict[str, str]:
-    """Return the versions that a result depends on, those of further packages included."""
-    packages = ("torch", "transformers", "safetensors", *more)
-    found = {name: version(name) for name in packages}
+    """Return the versions that a result depends on, of those further packages that are there."""
+    found = {name: version(name) for name in ("torch", "transformers", "safetensors")}
+    for name in more:
+        # A result that was computed is not lost over the name of a version.
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
     return {"tfrnet": tfrnet.__version__, "python": platform.python_version()} | found
 
 

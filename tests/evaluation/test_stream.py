@@ -104,6 +104,8 @@ def test_the_structure_is_read_from_the_masks_and_the_ledger(found, by_generatio
         ever |= set((masks[t] < masks[t - 1]).nonzero().flatten().tolist())
         assert structure["suppressed_ever"][t - 1] == len(ever)
         assert structure["recovered"][t - 1] == int((masks[t] > masks[t - 1]).sum())
+        after, before = (int((masks[i] <= 0.1).sum()) for i in (t, t - 1))
+        assert structure["net_dormant"][t - 1] == after - before
     first = structure["composition"][0]
     assert first == {"core": 1.0, "new": 0.0, "recurring": 0.0}
     assert all(sum(share.values()) == pytest.approx(1) for share in structure["composition"])

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,12 @@ from tfrnet.data.tasks import find_task
 from tfrnet.errors import InputError
 from tfrnet.evaluation.evaluator import Evaluator
 from tfrnet.evaluation.metrics import reemergence
-from tfrnet.evaluation.metrics.structure import composition, mask_figures, random_overlap
+from tfrnet.evaluation.metrics.structure import (
+    composition,
+    mask_changes,
+    mask_figures,
+    random_overlap,
+)
 from tfrnet.evaluation.tasks import evaluate_task
 from tfrnet.masking.mask import ChannelMask
 from tfrnet.state.store import StateStore
@@ -122,6 +126,8 @@ def _forgetting(items: _Items, split: Split, requests: int) -> dict[str, Any]:
         "reemergence_end": _list(reemergence.end_reemergence(matrix)),
         "reemergence_peak": _list(reemergence.peak_reemergence(matrix)),
         "backward_transfer": reemergence.backward_transfer(matrix),
+        "backward_transfer_over_all": reemergence.backward_transfer_over_all(matrix),
+        "relative_recovery": reemergence.relative_recovery(before, matrix),
         "spill": _list(reemergence.spill(before, matrix)),
         "flip_back": asdict(flips) | {"share": flips.share, "interval": flips.interval},
         "permutation_test": asdict(
@@ -135,12 +141,7 @@ def _structure(
 ) -> dict[str, Any]:
     threshold = store.manifest.tfr_config().dormant_threshold
     figures = [mask_figures(values, threshold) for values in masks]
-    ever = torch.zeros_like(masks[0], dtype=torch.bool)
-    suppressed_ever, recovered = [], []
-    for earlier, later in pairwise(masks):
-        ever |= later < earlier
-        suppressed_ever.append(int(ever.sum()))
-        recovered.append(int((later > earlier).sum()))
+    changes = mask_changes(masks, threshold)
     rankings = [entry["top_channels"] for entry in entries]
     size = min(map(len, rankings))
     shares = composition(rankings, size)
@@ -150,8 +151,9 @@ def _structure(
         "capacity_loss": [figure.capacity_loss for figure in figures],
         "dormant": [figure.dormant for figure in figures],
         "suppressed_now": [figure.suppressed_now for figure in figures],
-        "suppressed_ever": suppressed_ever,
-        "recovered": recovered,
+        "suppressed_ever": [change.suppressed_ever for change in changes],
+        "recovered": [change.recovered for change in changes],
+        "net_dormant": [change.net_dormant for change in changes],
         "composition_size": size,
         "composition": [asdict(share) for share in shares],
         "random_overlap": random_overlap(size, figures[0].total),

@@ -6,40 +6,17 @@ from hypothesis import strategies as st
 from tfrnet.errors import InputError
 from tfrnet.evaluation.metrics.structure import (
     Composition,
-    StreamFigures,
+    MaskChange,
     composition,
+    mask_changes,
     mask_figures,
     random_overlap,
-    stream_figures,
 )
-from tfrnet.tfr.outcome import Outcome
 from tfrnet.tfr.suppression import suppress
 
 steady = settings(derandomize=True, deadline=None)
 
 RANKINGS = [[1, 2, 3, 4], [1, 2, 5, 6], [1, 5, 7, 8], [6, 7, 9, 10], [2, 9, 10, 11]]
-
-
-def record(name, outcome="accepted", selected=0, recovered=0, dormant=0):
-    return Outcome(
-        id=name,
-        outcome=outcome,
-        reason="",
-        forget_loss_before=1.0,
-        forget_loss_after=2.0,
-        retain_loss_before=1.0,
-        guard_loss_before=1.0,
-        guard_loss_after=1.0,
-        selected=selected,
-        recovery_pool=0,
-        recovered=recovered,
-        suppressed_now=0,
-        dormant=dormant,
-        capacity=1.0,
-        attempts=1,
-        top_channels=(),
-        seconds={},
-    )
 
 
 def test_composition():
@@ -131,30 +108,16 @@ def test_what_is_no_mask_is_refused(mask):
         mask_figures(mask, 0.1)
 
 
-def test_a_stream_by_hand():
-    records = [
-        record("a", selected=3, dormant=2),
-        record("b", "rejected", selected=2, recovered=5, dormant=2),
-        record("c", selected=2, recovered=1, dormant=1),
-        record("d", selected=0, dormant=4),
+def test_changes_of_a_stream_by_hand():
+    masks = [
+        torch.tensor([1.0, 1.0, 1.0, 1.0]),
+        torch.tensor([0.05, 0.5, 1.0, 1.0]),
+        torch.tensor([0.05, 0.5, 1.0, 1.0]),  # rejected
+        torch.tensor([0.6, 0.1, 1.0, 0.0]),
     ]
-    figures = stream_figures(records, [{1, 2, 3}, [8, 9], (3, 4), []])
-    assert figures == [
-        StreamFigures(suppressed_ever=3, recovered=0, net_dormant=2, accepted=1, rejected=0),
-        StreamFigures(suppressed_ever=3, recovered=0, net_dormant=0, accepted=1, rejected=1),
-        StreamFigures(suppressed_ever=4, recovered=1, net_dormant=-1, accepted=2, rejected=1),
-        StreamFigures(suppressed_ever=4, recovered=0, net_dormant=3, accepted=3, rejected=1),
+    assert mask_changes(masks, 0.1) == [
+        MaskChange(suppressed_ever=2, recovered=0, net_dormant=1),
+        MaskChange(suppressed_ever=2, recovered=0, net_dormant=0),
+        MaskChange(suppressed_ever=3, recovered=1, net_dormant=1),
     ]
-
-
-def test_a_stream_on_a_mask_that_is_not_fresh():
-    figures = stream_figures([record("a", dormant=5)], [[]], dormant_before=7)
-    assert figures[0].net_dormant == -2
-    assert stream_figures([], []) == []
-
-
-def test_selections_must_be_those_of_the_records():
-    with pytest.raises(InputError, match="0 selections do not fit 1 records"):
-        stream_figures([record("a")], [])
-    with pytest.raises(InputError, match="a selected 2 channels, but 1 are given"):
-        stream_figures([record("a", selected=2)], [[4, 4]])
+    assert mask_changes(masks[:1], 0.1) == []

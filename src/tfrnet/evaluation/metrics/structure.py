@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 
 from tfrnet.errors import InputError
 from tfrnet.masking.mask import capacity, dormant
-from tfrnet.tfr.outcome import Outcome
 
 
 @dataclass(frozen=True)
@@ -89,45 +89,23 @@ def mask_figures(mask: torch.Tensor | Sequence[torch.Tensor], threshold: float) 
 
 
 @dataclass(frozen=True)
-class StreamFigures:
-    """A stream up to one of its requests; sizes are numbers of channels."""
+class MaskChange:
+    """What one request did to the mask; sizes are numbers of channels."""
 
-    suppressed_ever: int  # in the selection of any accepted request so far
-    recovered: int  # by this request
+    suppressed_ever: int  # lowered by any request so far
+    recovered: int  # raised by this request
     net_dormant: int  # dormant more than before this request
-    accepted: int  # requests so far
-    rejected: int  # requests so far
 
 
-def stream_figures(
-    records: Sequence[Outcome], selections: Sequence[Collection[int]], dormant_before: int = 0
-) -> list[StreamFigures]:
-    """Return the figures after each request, given the channels it selected (P).
+def mask_changes(masks: Sequence[torch.Tensor], threshold: float) -> list[MaskChange]:
+    """Return what each request did, from the mask before all and after every request.
 
-    A rejected request changes no channel, whatever its record says it tried.
+    A rejected request leaves the mask as it was, whatever it tried.
     """
-    if len(records) != len(selections):
-        raise InputError(f"{len(selections)} selections do not fit {len(records)} records")
-    ever: set[int] = set()
-    accepted = 0
-    figures = []
-    for number, (record, selection) in enumerate(zip(records, selections, strict=True), start=1):
-        chosen = set(selection)
-        if len(chosen) != record.selected:
-            raise InputError(
-                f"{record.id} selected {record.selected} channels, but {len(chosen)} are given"
-            )
-        if record.accepted:
-            ever |= chosen
-            accepted += 1
-        figures.append(
-            StreamFigures(
-                suppressed_ever=len(ever),
-                recovered=record.recovered if record.accepted else 0,
-                net_dormant=record.dormant - dormant_before,
-                accepted=accepted,
-                rejected=number - accepted,
-            )
-        )
-        dormant_before = record.dormant
-    return figures
+    changes: list[MaskChange] = []
+    ever = torch.zeros_like(masks[0], dtype=torch.bool)
+    for before, after in pairwise(masks):
+        ever = ever | (after < before)
+        net = int(dormant(after, threshold).sum()) - int(dormant(before, threshold).sum())
+        changes.append(MaskChange(int(ever.sum()), int((after > before).sum()), net))
+    return changes
