@@ -30,11 +30,11 @@ from tfrnet.data.examples import Encoded
 from tfrnet.masking.channels import find_channels
 from tfrnet.masking.mask import ChannelMask
 from tfrnet.models.export import export_dense
-from tfrnet.models.forward import answer_losses, collate
+from tfrnet.models.forward import answer_losses, collate, frozen
 from tfrnet.state.manifest import Manifest
 from tfrnet.state.store import StateStore
 from tfrnet.tfr.memory import ChannelState
-from tfrnet.tfr.scoring import ScoreOptions, example_gradients, frozen
+from tfrnet.tfr.scoring import ScoreOptions, example_gradients
 
 MODEL = "smollm2-135m"
 BATCH, LENGTH, ANSWER = 8, 64, 8

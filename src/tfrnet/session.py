@@ -8,23 +8,28 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import tfrnet
-from tfrnet.config import TFRConfig
 from tfrnet.data.examples import Example
 from tfrnet.data.requests import Request
 from tfrnet.errors import InputError, TfrnetWarning
 from tfrnet.models.fingerprint import fingerprint
+from tfrnet.outcome import Outcome
+from tfrnet.settings import Settings
 from tfrnet.state.applied import is_applied, refuse_applied
 from tfrnet.state.digests import example_digest, request_digest
 from tfrnet.state.manifest import Manifest
-from tfrnet.state.store import StateStore
-from tfrnet.tfr.controller import Report, TFRNet
-from tfrnet.tfr.outcome import Outcome
+from tfrnet.state.store import DEFAULT_KEEP, StateStore
+from tfrnet.unlearner import Report, Unlearner, find_method
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+# A state of TFR-Net has a few MB; one of a method that trains all weights is a whole model.
+_MOST_BYTES = 4 << 30
+_LEAST_KEPT = 2
 
 
 class Session:
@@ -33,8 +38,9 @@ class Session:
         with Session(model, tokenizer, "state", retain) as session:
             outcome = session.forget(request)
 
-    A new state is made where none is. An existing one brings its own config, seed and guard
-    examples; settings given here must agree with it.
+    A new state is made where none is. An existing one brings its own method, config, seed and
+    guard examples; settings given here must agree with it. `method` is one of
+    `tfrnet.unlearner.method_names()`, TFR-Net without it.
     """
 
     def __init__(
@@ -44,7 +50,8 @@ class Session:
         state: str | Path,
         retain: Sequence[Example],
         *,
-        config: TFRConfig | None = None,
+        method: str | None = None,
+        config: Settings | None = None,
         guard: Sequence[Example] | None = None,
         seed: int | None = None,
         batch_size: int = 8,
@@ -55,16 +62,25 @@ class Session:
         folder = Path(state)
         self.keep = keep
         known = StateStore.open(folder, write=True) if StateStore.exists(folder) else None
+        # Taken first: a method may put modules of its own into the model.
+        base = fingerprint(model)
         try:
             if known:
                 for repair in known.repairs:
                     warnings.warn(f"repaired {folder}: {repair}", TfrnetWarning, stacklevel=2)
-                known.manifest.refuse_settings(folder, config, seed)
-            self.net = TFRNet(
+                known.manifest.refuse_settings(folder, method, config, seed)
+                known.manifest.refuse_base(folder, base)
+            chosen = find_method(known.manifest.method if known else method or "tfr")
+            if config is not None and not isinstance(config, chosen.config):
+                raise InputError(
+                    f"method {chosen.name} takes a {chosen.config.__name__}, "
+                    f"not a {type(config).__name__}"
+                )
+            self.net: Unlearner[Any] = chosen.unlearner(
                 model,
                 tokenizer,
                 retain,
-                config or (known.manifest.tfr_config() if known else TFRConfig()),
+                config or (known.manifest.settings() if known else chosen.config()),
                 guard=_fixed_guard(known, guard, retain),
                 seed=(known.manifest.seed if known else 0) if seed is None else seed,
                 batch_size=batch_size,
@@ -77,11 +93,9 @@ class Session:
         name = model_name or getattr(model, "name_or_path", "") or type(model).__name__
         try:
             if known:
-                known.manifest.refuse_model(
-                    folder, fingerprint(model), self.net.mask.index.to_list()
-                )
+                known.manifest.refuse_layout(folder, self.net.layout())
             self.store = known or StateStore.create(
-                folder, lambda key: self._manifest(name, key), self.net.state
+                folder, lambda key: self._manifest(name, base, key), self.net.state
             )
             self._sync()
         except BaseException:
@@ -90,14 +104,15 @@ class Session:
                 known.close()
             raise
 
-    def _manifest(self, model_name: str, key: bytes) -> Manifest:
+    def _manifest(self, model_name: str, base: str, key: bytes) -> Manifest:
         return Manifest(
             model=model_name,
-            fingerprint=fingerprint(self.net.model),
+            fingerprint=base,
             config=self.net.config.to_dict(),
-            channels=self.net.mask.index.to_list(),
+            channels=self.net.layout(),
             seed=self.net.seed,
             guard=[example_digest(example, key) for example in self.net.guard],
+            method=self.net.method,
         )
 
     def _sync(self) -> None:
@@ -107,7 +122,7 @@ class Session:
         self.net.requests_seen = self.store.history.requests_seen
 
     def close(self) -> None:
-        """Take the mask off the model and release the state."""
+        """Leave the model as it was and release the state."""
         self.net.detach()
         self.store.close()
 
@@ -141,7 +156,8 @@ class Session:
             "versions": versions(),
         }
         try:
-            store.commit(record, proposal.state if proposal.outcome.accepted else None, self.keep)
+            state = proposal.state if proposal.outcome.accepted else None
+            store.commit(record, state, self.keep or _affordable(proposal.outcome.memory["state"]))
             net.adopt(proposal)
         except BaseException:
             # The commit may or may not have reached the disk; the disk knows.
@@ -157,7 +173,7 @@ class Session:
         skipped: Callable[[Request], None] | None = None,
     ) -> Iterator[Outcome]:
         """Apply a stream, yielding each outcome; what an earlier run did is not done again."""
-        self.net.check(requests)
+        self.net.prepare(requests)
         for request in requests:
             done = self.is_applied(request)
             if done or (self.was_rejected(request) and not retry_rejected):
@@ -182,6 +198,12 @@ def versions(*more: str) -> dict[str, str]:
         with suppress(PackageNotFoundError):
             found[name] = version(name)
     return {"tfrnet": tfrnet.__version__, "python": platform.python_version()} | found
+
+
+def _affordable(size: int) -> int | None:
+    """Return how many generations of so many bytes are kept, where the usual number is too many."""
+    affordable = max(_LEAST_KEPT, _MOST_BYTES // max(size, 1))
+    return affordable if affordable < DEFAULT_KEEP else None
 
 
 def _fixed_guard(

@@ -171,9 +171,9 @@ def test_the_same_seed_gives_the_same_state_and_another_seed_another():
 
 def test_retain_sample_is_new_for_each_request():
     net = make_net(TFRConfig(retain_examples=3))
-    first = net._retain_sample()
+    first = net._retain_sample(2)
     net.requests_seen = 1
-    assert net._retain_sample() != first
+    assert net._retain_sample(2) != first
 
 
 def test_batch_size_changes_nothing_but_rounding():
@@ -196,7 +196,7 @@ def test_an_interrupted_request_leaves_no_trace():
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        net.forget(tiny.requests(1)[0], interrupt_after_a_tentative_mask)
+        net.forget(tiny.requests(1)[0], report=interrupt_after_a_tentative_mask)
     assert all(torch.equal(before[name], t) for name, t in net.state.tensors().items())
     assert torch.equal(net.mask.values, before["mask"])
 

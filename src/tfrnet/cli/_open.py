@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfrnet.cli._output import Output
-from tfrnet.config import TFRConfig
 from tfrnet.data.requests import Request, read_examples, refuse_overlap
+from tfrnet.settings import Settings
+from tfrnet.unlearner import find_method
 
 if TYPE_CHECKING:
     from tfrnet.models.load import LoadedModel
@@ -27,6 +28,8 @@ class SessionOptions:
     model: str | None
     retain: Path
     guard: Path | None
+    method: str | None
+    guarded: bool
     preset: str | None
     overrides: list[str]
     seed: int | None
@@ -61,6 +64,7 @@ def open_session(
         options.state,
         retain,
         guard=guard,
+        method=options.method,
         config=config,
         seed=options.seed,
         batch_size=options.batch_size,
@@ -72,7 +76,7 @@ def open_session(
 
 def _check_state(
     options: SessionOptions,
-    config: TFRConfig | None,
+    config: Settings | None,
     requests: Sequence[Request],
     output: Output,
     may_be_done: bool,
@@ -85,24 +89,30 @@ def _check_state(
     if not StateStore.exists(folder):
         return
     with StateStore.open(folder, write=True) as store:
-        store.manifest.refuse_settings(folder, config, options.seed)
+        store.manifest.refuse_settings(folder, options.method, config, options.seed)
         for repair in store.repairs:
             output.note(f"repaired {folder}: {repair}")
         for request in requests:
             (is_applied if may_be_done else refuse_applied)(store, request)
 
 
-def _chosen_config(options: SessionOptions) -> TFRConfig | None:
+def _chosen_config(options: SessionOptions) -> Settings | None:
     """Return the config asked for, or None where nothing was: an existing state has its own."""
-    if options.preset is None and not options.overrides:
+    if options.method:
+        find_method(options.method)
+    overrides = options.overrides + (["use_guard=true"] if options.guarded else [])
+    if options.preset is None and not overrides:
         return None
     from tfrnet.state.store import StateStore
 
-    if options.preset is None and StateStore.exists(options.state):
-        base = StateStore.open(options.state).manifest.tfr_config()
+    known = StateStore.open(options.state).manifest if StateStore.exists(options.state) else None
+    base: Settings
+    if known and options.method in (None, known.method) and options.preset is None:
+        base = known.settings()
     else:
-        base = TFRConfig.preset(options.preset or "default")
-    return base.with_overrides(options.overrides)
+        method = options.method or (known.method if known else "tfr")
+        base = find_method(method).config.preset(options.preset or "default")
+    return base.with_overrides(overrides)
 
 
 def model_name(given: str | None, state: Path | None) -> str:

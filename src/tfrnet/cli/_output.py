@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
     from rich.table import Table
 
-    from tfrnet.tfr.outcome import Outcome
+    from tfrnet.outcome import Outcome
 
 
 class Output:
@@ -114,6 +114,11 @@ def outcome_line(outcome: Outcome) -> str:
     )
     if not outcome.accepted:
         return f"{outcome.id}: rejected, nothing changed ({outcome.reason}); {losses}"
+    if outcome.method != "tfr":
+        return (
+            f"{outcome.id}: accepted, {losses}, {outcome.seconds['total']:.1f} s, "
+            f"peak memory {outcome.memory['peak'] / 1e9:.2f} GB"
+        )
     if not outcome.selected and not outcome.recovered:
         return f"{outcome.id}: accepted without a change ({outcome.reason}); {losses}"
     return (

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from tfrnet.evaluation.plan import Plan
-    from tfrnet.masking.mask import ChannelMask
     from tfrnet.state.store import StateStore
+    from tfrnet.unlearner import Effect
 
 _ATTACKS = "unmask,rescale,quantise,prompts,few-shot,relearn"
 
@@ -199,6 +199,8 @@ def command(
         _refuse_forgotten(forgotten, plan)
     store = _open_state(state, generation)
     known_state = _describe_state(store, generation)
+    if store and "robustness" in options.tasks:
+        store.manifest.tfr_config()  # the attacks are on a mask
     if store and plan.split and "stream" in options.tasks:
         stream_entries(store, plan.split)
     if samples:
@@ -221,9 +223,9 @@ def command(
             # First and on its own, so that two models are never in memory together.
             reference = measure_reference(evaluator(oracle), plan, bar.stage)
         asked = evaluator(name)
-        with _masked(asked.loaded.model, state, generation) as mask:
+        with _applied(asked.loaded.model, state, generation) as effect:
             digest = model_digest(asked.loaded.model)
-            found = measure(asked, plan, mask, bar.stage, store)
+            found = measure(asked, plan, effect, bar.stage, store)
     compared = compare(found, reference)
     if samples:
         _write_lines(samples, found.samples())
@@ -299,16 +301,16 @@ def _describe_state(store: StateStore | None, generation: int | None) -> dict[st
 
 
 @contextmanager
-def _masked(
+def _applied(
     model: PreTrainedModel, state: Path | None, generation: int | None
-) -> Iterator[ChannelMask | None]:
+) -> Iterator[Effect | None]:
     if state is None:
         yield None
         return
     from tfrnet.state.apply import apply_state
 
-    with apply_state(model, state, generation) as mask:
-        yield mask
+    with apply_state(model, state, generation) as effect:
+        yield effect
 
 
 def _check_writable(path: Path) -> None:

@@ -30,6 +30,8 @@ def _line(entry: dict[str, Any]) -> str:
     if entry["outcome"] == "rejected":
         return f"{text}{entry['reason']}"
     losses = f"forget loss {_loss(entry, 'forget_loss')}, guard loss {_loss(entry, 'guard_loss')}"
+    if entry.get("method", "tfr") != "tfr":
+        return f"{text}{losses}"
     return f"{text}{losses}, suppressed {entry['selected']}, recovered {entry['recovered']}"
 
 

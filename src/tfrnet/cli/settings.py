@@ -6,18 +6,25 @@ import dataclasses
 
 from tfrnet.cli import _options as opt
 from tfrnet.cli._output import Output
-from tfrnet.config import TFRConfig
+from tfrnet.unlearner import find_method, method_names
 
 
 def command(
-    preset: opt.Preset = None, overrides: opt.Set = None, as_json: opt.AsJson = False
+    method: opt.Method = None,
+    preset: opt.Preset = None,
+    overrides: opt.Set = None,
+    as_json: opt.AsJson = False,
 ) -> int:
-    """List the settings that --set can change, with the values of a preset."""
+    """List the settings of a method that --set can change, with the values of a preset."""
     output = Output(as_json)
-    config = TFRConfig.preset(preset or "default").with_overrides(overrides or [])
+    chosen = find_method(method or "tfr")
+    config = chosen.config.preset(preset or "default").with_overrides(overrides or [])
     values = config.to_dict()
+    presets = list(chosen.config.presets())
+    output.say(f"method {chosen.name}: {chosen.about}")
+    output.say(f"presets: {', '.join(presets)}; methods: {', '.join(method_names())}")
     for item in dataclasses.fields(config):
         output.say(f"{item.name} = {values[item.name]}")
         output.say(f"    {item.metadata['help']}")
-    output.result("settings", {"config": values})
+    output.result("settings", {"method": chosen.name, "presets": presets, "config": values})
     return 0

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from tfrnet.cli import _options as opt
 from tfrnet.cli._output import Output
 
+if TYPE_CHECKING:
+    from tfrnet.state.store import StateStore
+
 
 def command(state: opt.State = opt.DEFAULT_STATE, as_json: opt.AsJson = False) -> int:
-    """Show a state: its model, its requests, its mask."""
-    from tfrnet.masking.mask import capacity, dormant
+    """Show a state: its model, its method, its requests, its mask if it has one."""
     from tfrnet.state.store import StateStore
 
     output = Output(as_json)
     store = StateStore.open(state)
     manifest, history = store.manifest, store.history
-    mask = store.load().mask
-    threshold = manifest.tfr_config().dormant_threshold
+    mask = _mask_figures(store)
     values = {
         "state": str(state),
+        "method": manifest.method,
         "model": manifest.model,
         "fingerprint": manifest.fingerprint,
         "generation": store.generation,
@@ -25,29 +29,48 @@ def command(state: opt.State = opt.DEFAULT_STATE, as_json: opt.AsJson = False) -
         "requests_seen": history.requests_seen,
         "applied": list(history.applied),
         "rejected": list(history.rejected),
-        "channels": manifest.channel_count(),
-        "projections": len(manifest.channels),
-        "suppressed_now": int((mask < 1).sum()),
-        "dormant": int(dormant(mask, threshold).sum()),
-        "capacity": capacity(mask, threshold),
+        **mask,
         "digest": history.digests[store.generation],
         "seed": manifest.seed,
         "config": dict(manifest.config),
     }
     output.say(f"state        {state}")
+    output.say(f"method       {manifest.method}")
     output.say(f"model        {manifest.model} (fingerprint {manifest.fingerprint[:12]})")
     output.say(f"generation   {store.generation} (kept: {_ranges(store.layout.numbers())})")
     output.say(
         f"requests     {len(history.applied)} applied, {len(history.rejected)} rejected, "
         f"{history.requests_seen} seen in all"
     )
-    output.say(
-        f"channels     {values['channels']} in {values['projections']} projections, "
-        f"{values['suppressed_now']} suppressed, {values['dormant']} dormant, "
-        f"capacity {100 * capacity(mask, threshold):.2f} %"
-    )
+    if mask:
+        output.say(
+            f"channels     {mask['channels']} in {mask['projections']} projections, "
+            f"{mask['suppressed_now']} suppressed, {mask['dormant']} dormant, "
+            f"capacity {100 * mask['capacity']:.2f} %"
+        )
+    else:
+        size = store.layout.generation(store.generation).stat().st_size
+        output.say(f"size         {size / 1e6:.1f} MB a generation")
     output.result("status", values)
     return 0
+
+
+def _mask_figures(store: StateStore) -> dict[str, Any]:
+    """Return what a state of TFR-Net says about its channels; nothing for other methods."""
+    from tfrnet.masking.mask import capacity, dormant
+    from tfrnet.tfr.memory import ChannelState
+
+    state = store.load()
+    if not isinstance(state, ChannelState):
+        return {}
+    threshold = store.manifest.tfr_config().dormant_threshold
+    return {
+        "channels": store.manifest.channel_count(),
+        "projections": len(store.manifest.channels),
+        "suppressed_now": int((state.mask < 1).sum()),
+        "dormant": int(dormant(state.mask, threshold).sum()),
+        "capacity": capacity(state.mask, threshold),
+    }
 
 
 def _ranges(numbers: list[int]) -> str:

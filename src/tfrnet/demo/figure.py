@@ -22,7 +22,7 @@ def draw_trajectory(store: StateStore, path: Path) -> None:
 
     entries = [entry for entry in store.entries if entry["kind"] == "request"]
     accepted = [entry for entry in entries if entry["outcome"] == "accepted"]
-    states = [store.load(number) for number in [0, *(e["generation"] for e in accepted)]]
+    states = [store.load_channels(number) for number in [0, *(e["generation"] for e in accepted)]]
     requests = range(1, len(entries) + 1)
     figure, (losses, channels, risks) = plt.subplots(1, 3, figsize=(13, 3.8), layout="constrained")
 

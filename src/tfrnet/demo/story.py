@@ -15,9 +15,9 @@ from tfrnet.errors import InputError
 from tfrnet.evaluation.ranking import accuracy, rank
 from tfrnet.models.generation import continue_texts
 from tfrnet.models.load import LoadedModel
+from tfrnet.outcome import Outcome
 from tfrnet.session import Session
-from tfrnet.tfr.controller import Report
-from tfrnet.tfr.outcome import Outcome
+from tfrnet.unlearner import Report
 
 _MARKER = "demo.json"
 _MADE_BY = {"made_by": "tfrnet demo"}

@@ -25,8 +25,9 @@ from tfrnet.evaluation.metrics.structure import (
     random_overlap,
 )
 from tfrnet.evaluation.tasks import evaluate_task
-from tfrnet.masking.mask import ChannelMask
 from tfrnet.state.store import StateStore
+from tfrnet.tfr.memory import ChannelState
+from tfrnet.unlearner import Effect
 
 Entry = Mapping[str, Any]
 _PERMUTATIONS = 2000
@@ -42,7 +43,7 @@ class _Items:
 
 def measure_stream(
     evaluator: Evaluator,
-    mask: ChannelMask,
+    effect: Effect,
     store: StateStore,
     split: Split,
     max_length: int = 256,
@@ -50,26 +51,26 @@ def measure_stream(
 ) -> dict[str, Any]:
     """Return the forgetting and the structure of a state's stream, as plain JSON values."""
     entries = stream_entries(store, split)
-    own = mask.values
     masks: list[torch.Tensor] = []
     rows: dict[int, tuple[list[bool], list[float]]] = {}
     task = find_task(split.forget_task)
     generations = [0, *(entry["generation"] for entry in entries)]
     try:
         for t, generation in enumerate(generations):
-            values = store.load(generation).mask
-            masks.append(values)
+            state = store.load(generation)
+            if isinstance(state, ChannelState):
+                masks.append(state.mask)
             if generation not in rows:
                 if report:
                     report(f"stream, after request {t}")
-                mask.set(values)
+                effect.show(state)
                 found = evaluate_task(evaluator, task, split.forget, "forget", max_length)
                 rows[generation] = (
                     [bool(sample["correct"]) for sample in found.samples],
                     [float(sample["loss"]) for sample in found.samples],
                 )
     finally:
-        mask.set(own)
+        effect.show(store.load())
     items = _Items(
         np.array([rows[g][0] for g in generations]), np.array([rows[g][1] for g in generations])
     )
@@ -80,8 +81,7 @@ def measure_stream(
         "accepted": [entry["outcome"] == "accepted" for entry in entries],
         "n": len(split.forget),
         "forgetting": _forgetting(items, split, len(entries)),
-        "structure": _structure(masks, entries, store),
-    }
+    } | _structure(masks, entries, store)
 
 
 def stream_entries(store: StateStore, split: Split) -> list[Entry]:
@@ -139,13 +139,16 @@ def _forgetting(items: _Items, split: Split, requests: int) -> dict[str, Any]:
 def _structure(
     masks: Sequence[torch.Tensor], entries: Sequence[Entry], store: StateStore
 ) -> dict[str, Any]:
+    """Return what became of the mask, under `structure`; methods without a mask have none."""
+    if not masks:
+        return {}
     threshold = store.manifest.tfr_config().dormant_threshold
     figures = [mask_figures(values, threshold) for values in masks]
     changes = mask_changes(masks, threshold)
     rankings = [entry["top_channels"] for entry in entries]
     size = min(map(len, rankings))
     shares = composition(rankings, size)
-    return {
+    structure = {
         "channels": figures[0].total,
         "capacity": [figure.capacity for figure in figures],
         "capacity_loss": [figure.capacity_loss for figure in figures],
@@ -158,6 +161,7 @@ def _structure(
         "composition": [asdict(share) for share in shares],
         "random_overlap": random_overlap(size, figures[0].total),
     }
+    return {"structure": structure}
 
 
 def _list(values: NDArray[np.float64]) -> list[Any]:

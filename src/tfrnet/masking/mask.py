@@ -21,6 +21,8 @@ from tfrnet.masking.channels import ChannelIndex
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+    from tfrnet.state.tensors import State
+
 # Below this the pre-mask activation is kept as it is; above, it is the masked one over the mask.
 _SAFE_DIVISOR = 1e-2
 
@@ -62,6 +64,14 @@ class ChannelMask:
             raise ValueError(f"a mask of shape ({self.index.total},) is needed")
         self._values = values.detach().clone()
         self._hook_inference()
+
+    def show(self, state: State) -> None:
+        """Let the model act as in a state that has a mask."""
+        self.set(state.tensors()["mask"])
+
+    def layout(self) -> list[list[Any]]:
+        """Return the projections and their numbers of channels."""
+        return self.index.to_list()
 
     def detach(self) -> None:
         """Take the mask off: the model computes what it did before."""

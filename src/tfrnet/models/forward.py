@@ -91,6 +91,23 @@ def input_device(model: PreTrainedModel) -> torch.device:
 
 
 @contextmanager
+def frozen(model: PreTrainedModel) -> Iterator[None]:
+    """Freeze all weights and switch off dropout, and put both back afterwards."""
+    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    modes = {module: module.training for module in model.modules()}
+    for parameter in trainable:
+        parameter.requires_grad_(False)
+    model.eval()
+    try:
+        yield
+    finally:
+        for parameter in trainable:
+            parameter.requires_grad_(True)
+        for module, training in modes.items():
+            module.training = training
+
+
+@contextmanager
 def head_sees_only(
     model: PreTrainedModel, rows: torch.Tensor, columns: torch.Tensor
 ) -> Iterator[None]:
@@ -109,19 +126,27 @@ def head_sees_only(
         handle.remove()
 
 
-def answer_losses(model: PreTrainedModel, batch: Batch) -> torch.Tensor:
-    """Return L(x) of each example: the mean negative log-likelihood of its answer tokens. [B]."""
+def answer_logits(model: PreTrainedModel, batch: Batch) -> torch.Tensor:
+    """Return the logits of the positions that predict an answer token, in float32 at least. [T, V].
+
+    The answer tokens themselves are `batch.targets`.
+    """
     extra: dict[str, Any] = {}
     if batch.padding_side == "left":
         extra["position_ids"] = (batch.attention_mask.cumsum(1) - 1).clamp(min=0)
     with head_sees_only(model, batch.rows, batch.columns):
-        logits = model(
+        logits: torch.Tensor = model(
             input_ids=batch.input_ids,
             attention_mask=batch.attention_mask,
             use_cache=False,
             **extra,
         ).logits[0]
-    wide = logits if logits.dtype == torch.float64 else logits.float()
+    return logits if logits.dtype == torch.float64 else logits.float()
+
+
+def answer_losses(model: PreTrainedModel, batch: Batch) -> torch.Tensor:
+    """Return L(x) of each example: the mean negative log-likelihood of its answer tokens. [B]."""
+    wide = answer_logits(model, batch)
     losses = nn.functional.cross_entropy(wide, batch.targets.to(wide.device), reduction="none")
     sums = torch.zeros(batch.size, dtype=losses.dtype, device=losses.device)
     sums = sums.index_add(0, batch.rows.to(losses.device), losses)

@@ -1,27 +1,32 @@
-"""Putting a state's mask on a model without opening the state for writing."""
+"""Putting a state on a model without opening the state for writing."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tfrnet.masking.channels import find_channels
-from tfrnet.masking.mask import ChannelMask
 from tfrnet.models.fingerprint import fingerprint
 from tfrnet.state.store import StateStore
+from tfrnet.unlearner import find_method
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
-def apply_state(
-    model: PreTrainedModel, folder: str | Path, generation: int | None = None
-) -> ChannelMask:
-    """Attach the mask of a state (the current or a kept generation) to its base model."""
+def apply_state(model: PreTrainedModel, folder: str | Path, generation: int | None = None) -> Any:
+    """Let a base model act as in a state (the current or a kept generation), until `detach`.
+
+    For TFR-Net what is returned is the mask; the methods' `with` blocks end in `detach` too.
+    """
     store = StateStore.open(Path(folder))
-    index = find_channels(model, store.manifest.tfr_config())
-    store.manifest.refuse_model(Path(folder), fingerprint(model), index.to_list())
+    manifest = store.manifest
+    manifest.refuse_base(Path(folder), fingerprint(model))
     state = store.load(generation)
-    mask = ChannelMask(model, index)
-    mask.set(state.mask)
-    return mask
+    effect = find_method(manifest.method).attach(model, manifest.settings())
+    try:
+        manifest.refuse_layout(Path(folder), effect.layout())
+        effect.show(state)
+    except BaseException:
+        effect.detach()
+        raise
+    return effect

@@ -10,6 +10,8 @@ from typing import Any
 
 from tfrnet.config import TFRConfig
 from tfrnet.errors import InputError, StateError
+from tfrnet.settings import Settings
+from tfrnet.unlearner import find_method
 
 FORMAT = 1
 
@@ -24,6 +26,7 @@ class Manifest:
     channels: list[list[Any]]
     seed: int
     guard: list[str]  # keyed digests of the guard examples, in their order
+    method: str = "tfr"
     format: int = FORMAT
 
     def to_bytes(self) -> bytes:
@@ -48,24 +51,34 @@ class Manifest:
         except TypeError:
             raise StateError(f"{path} is damaged: its fields are not those of a manifest") from None
 
-    def tfr_config(self) -> TFRConfig:
-        """Return the config that the state was made with."""
+    def settings(self) -> Settings:
+        """Return the settings that the state was made with."""
         try:
-            return TFRConfig.from_dict(self.config)
+            return find_method(self.method).config.from_dict(self.config)
         except InputError as error:
             raise StateError(f"the manifest's config cannot be used: {error}") from None
+
+    def tfr_config(self) -> TFRConfig:
+        """Return the config of a state of TFR-Net."""
+        settings = self.settings()
+        if not isinstance(settings, TFRConfig):
+            raise StateError(f"the state belongs to method {self.method}, which has no mask")
+        return settings
 
     def channel_count(self) -> int:
         """Return the number of channels in all."""
         return sum(width for _, width in self.channels)
 
-    def refuse_model(self, folder: Path, fingerprint: str, channels: list[list[Any]]) -> None:
-        """Raise if the state was made for another base model or channel selection."""
+    def refuse_base(self, folder: Path, fingerprint: str) -> None:
+        """Raise if the state was made for another base model."""
         if fingerprint != self.fingerprint:
             raise StateError(
                 f"state {folder} was made for another base model ({self.model}, fingerprint "
                 f"{self.fingerprint[:12]}); this one has fingerprint {fingerprint[:12]}"
             )
+
+    def refuse_layout(self, folder: Path, channels: list[list[Any]]) -> None:
+        """Raise if the state was made for another selection of channels, or of tensors."""
         if channels != self.channels:
             count = sum(width for _, width in channels)
             raise StateError(
@@ -74,8 +87,15 @@ class Manifest:
                 "use its target_modules and layers"
             )
 
-    def refuse_settings(self, folder: Path, config: TFRConfig | None, seed: int | None) -> None:
-        """Raise if the state was made with other settings than those asked for."""
+    def refuse_settings(
+        self, folder: Path, method: str | None, config: Settings | None, seed: int | None
+    ) -> None:
+        """Raise if the state was made with another method or other settings than asked for."""
+        if method not in (None, self.method):
+            raise StateError(
+                f"state {folder} was made with method {self.method}, not {method}; "
+                "start another state for it"
+            )
         wanted = {} if config is None else config.to_dict()
         changed = sorted(k for k, v in wanted.items() if self.config.get(k) != v)
         if changed:

@@ -27,7 +27,9 @@ from tfrnet.state.history import History
 from tfrnet.state.layout import Layout
 from tfrnet.state.lock import FolderLock
 from tfrnet.state.manifest import FORMAT, Manifest
+from tfrnet.state.tensors import State
 from tfrnet.tfr.memory import ChannelState
+from tfrnet.unlearner import find_method
 
 DEFAULT_KEEP = 20
 
@@ -77,7 +79,7 @@ class StateStore:
 
     @classmethod
     def create(
-        cls, folder: Path, make_manifest: Callable[[bytes], Manifest], state: ChannelState
+        cls, folder: Path, make_manifest: Callable[[bytes], Manifest], state: State
     ) -> StateStore:
         """Make a new state in an empty folder. The manifest is written last and completes it.
 
@@ -149,7 +151,17 @@ class StateStore:
             raise StateError(f"{self.layout.key} is missing or damaged")
         return key
 
-    def load(self, generation: int | None = None) -> ChannelState:
+    def load_channels(self, generation: int | None = None) -> ChannelState:
+        """Return a generation's state of TFR-Net; other methods have no mask."""
+        state = self.load(generation)
+        if not isinstance(state, ChannelState):
+            raise StateError(
+                f"state {self.layout.folder} belongs to method {self.manifest.method}, which has "
+                "no mask"
+            )
+        return state
+
+    def load(self, generation: int | None = None) -> State:
         """Return a generation's state, checked against the ledger."""
         number = self.generation if generation is None else generation
         path = self.layout.generation(number)
@@ -157,7 +169,7 @@ class StateStore:
             raise StateError(f"generation {number} has never existed in {self.layout.folder}")
         try:
             tensors = load_tensors(path.read_bytes())
-            state = ChannelState.from_tensors(tensors)
+            state: State = find_method(self.manifest.method).read_state(tensors)
         except FileNotFoundError:
             if number == self.generation:
                 raise StateError(f"{path} is missing: the state is damaged") from None
@@ -181,7 +193,7 @@ class StateStore:
     # Writing
 
     def commit(
-        self, record: Mapping[str, Any], state: ChannelState | None, keep: int | None = None
+        self, record: Mapping[str, Any], state: State | None, keep: int | None = None
     ) -> dict[str, Any]:
         """Record a request. With a state it becomes the next generation; without, nothing moves.
 
@@ -195,7 +207,7 @@ class StateStore:
         return self._commit({"kind": "rollback", "to": generation}, state, keep)
 
     def _commit(
-        self, record: Mapping[str, Any], state: ChannelState | None, keep: int | None
+        self, record: Mapping[str, Any], state: State | None, keep: int | None
     ) -> dict[str, Any]:
         if self._lock is None:
             raise StateError(f"state {self.layout.folder} must be opened for writing first")
@@ -348,7 +360,7 @@ def _discard(paths: list[Path]) -> None:
         path.unlink(missing_ok=True)
 
 
-def _generation_bytes(state: ChannelState, number: int) -> bytes:
+def _generation_bytes(state: State, number: int) -> bytes:
     metadata = {"format": f"tfrnet-state-{FORMAT}", "generation": str(number)}
     tensors = {name: tensor.contiguous().cpu() for name, tensor in state.tensors().items()}
     data: bytes = save_tensors(tensors, metadata)

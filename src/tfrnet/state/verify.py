@@ -10,6 +10,7 @@ import torch
 from tfrnet.errors import StateError
 from tfrnet.state.layout import Layout
 from tfrnet.state.store import StateStore
+from tfrnet.state.tensors import State
 from tfrnet.tfr.memory import ChannelState
 
 
@@ -69,12 +70,17 @@ def _check_generation(store: StateStore, number: int) -> Check:
     return Check(name, not problem, problem or f"digest {store.history.digests[number][:12]}")
 
 
-def _problem(state: ChannelState, channels: int) -> str:
+def _problem(state: State, channels: int) -> str:
+    for name, tensor in state.tensors().items():
+        if not bool(torch.isfinite(tensor).all()):
+            return f"{name} holds values that are not finite"
+    return _mask_problem(state, channels) if isinstance(state, ChannelState) else ""
+
+
+def _mask_problem(state: ChannelState, channels: int) -> str:
     for name, tensor in state.tensors().items():
         if tensor.dtype != torch.float32 or tensor.shape != (channels,):
             return f"{name} is {tensor.dtype} of shape {tuple(tensor.shape)}, not {channels} floats"
-        if not bool(torch.isfinite(tensor).all()):
-            return f"{name} holds values that are not finite"
     if not bool(((state.mask >= 0) & (state.mask <= 1)).all()):
         return "the mask leaves [0, 1]"
     return ""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 
+from tfrnet.state.tensors import tensors_digest
 from tfrnet.tfr.trajectory import Trajectory
 
 _TRAJECTORY = ("risk", "velocity", "variance", "hits", "priority")
@@ -48,13 +48,3 @@ class ChannelState:
     def digest(self) -> str:
         """Return a hash of every name and value: equal states, and only they, have the same."""
         return tensors_digest(self.tensors())
-
-
-def tensors_digest(tensors: Mapping[str, torch.Tensor]) -> str:
-    """Return a hash of named tensors that does not depend on how they are stored."""
-    digest = hashlib.sha256()
-    for name in sorted(tensors):
-        tensor = tensors[name].detach().cpu().contiguous()
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        digest.update(tensor.numpy().tobytes())
-    return digest.hexdigest()

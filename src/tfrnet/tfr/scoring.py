@@ -20,7 +20,14 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from tfrnet.data.examples import Encoded, batches
 from tfrnet.errors import InputError
 from tfrnet.masking.mask import ChannelMask, FlattenedBatchError
-from tfrnet.models.forward import Batch, PaddingSide, answer_losses, collate, input_device
+from tfrnet.models.forward import (
+    Batch,
+    PaddingSide,
+    answer_losses,
+    collate,
+    frozen,
+    input_device,
+)
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -133,23 +140,6 @@ def _mask_gradients(
 
 def _is_float16(model: PreTrainedModel) -> bool:
     return bool(next(model.parameters()).dtype == torch.float16)
-
-
-@contextmanager
-def frozen(model: PreTrainedModel) -> Iterator[None]:
-    """Freeze all weights and switch off dropout, and put both back afterwards."""
-    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    modes = {module: module.training for module in model.modules()}
-    for parameter in trainable:
-        parameter.requires_grad_(False)
-    model.eval()
-    try:
-        yield
-    finally:
-        for parameter in trainable:
-            parameter.requires_grad_(True)
-        for module, training in modes.items():
-            module.training = training
 
 
 @contextmanager

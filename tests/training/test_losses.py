@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tfrnet.baselines import losses
+from tfrnet.training import losses
 
 STUDENT = torch.tensor(
     [

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 
@@ -12,7 +13,11 @@ class Outcome:
     """The record of one request; sizes are numbers of channels, losses means over examples.
 
     Of a rejected request, the losses after and the sizes are those of the mask that was refused;
-    the counts of suppressed and dormant channels and the capacity are always the state's.
+    the counts of suppressed and dormant channels and the capacity are always the state's. Methods
+    without a mask have none of these: their counts are 0, their capacity is 1.
+
+    `seconds` are by stage, with their `total`. `memory` is in bytes: `peak` while the request ran,
+    `before` it began, and `state`, the size of what is committed. `details` is what a method adds.
     """
 
     id: str
@@ -23,15 +28,18 @@ class Outcome:
     retain_loss_before: float
     guard_loss_before: float
     guard_loss_after: float
-    selected: int  # |P|
-    recovery_pool: int  # |Q|
-    recovered: int  # |U|
-    suppressed_now: int  # mask below 1, in the state after the request
-    dormant: int
-    capacity: float
-    attempts: int
-    top_channels: tuple[int, ...]  # highest chi first
-    seconds: dict[str, float]
+    selected: int = 0  # |P|
+    recovery_pool: int = 0  # |Q|
+    recovered: int = 0  # |U|
+    suppressed_now: int = 0  # mask below 1, in the state after the request
+    dormant: int = 0
+    capacity: float = 1.0
+    attempts: int = 1
+    top_channels: tuple[int, ...] = ()  # highest chi first
+    method: str = "tfr"
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    memory: Mapping[str, int] = field(default_factory=dict)
+    details: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def accepted(self) -> bool:

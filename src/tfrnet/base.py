@@ -1,0 +1,201 @@
+"""What all methods share: data, guard, and a request that is taken as a whole or not at all."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Generic
+
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+
+from tfrnet.accounting import Account
+from tfrnet.data.examples import Encoded, Example, encode_all
+from tfrnet.data.requests import Request, refuse_overlap
+from tfrnet.data.sampling import sample_indices
+from tfrnet.errors import InputError
+from tfrnet.models.forward import evaluate_losses, frozen
+from tfrnet.outcome import Outcome
+from tfrnet.state import fs
+from tfrnet.unlearner import Effect, Proposal, Report, S
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+class BaseUnlearner(ABC, Generic[S]):
+    """The frame of a method. A method adds its state, its effect on the model, and a request."""
+
+    method: ClassVar[str]
+    state: S
+    effect: Effect
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        retain: Sequence[Example],
+        config: Any,
+        *,
+        guard: Sequence[Example] | None = None,
+        seed: int = 0,
+        batch_size: int = 8,
+        gradient_checkpointing: bool = False,
+    ) -> None:
+        if not retain:
+            raise InputError("retain data is needed: without it nothing says what to keep")
+        if batch_size < 1:
+            raise InputError(f"the batch size must be at least 1, not {batch_size}")
+        self.model = model
+        self.config = config
+        self.tokenizer = tokenizer
+        self.seed = seed
+        self.batch_size = batch_size
+        self.gradient_checkpointing = gradient_checkpointing
+        self.guard = choose_guard(guard or retain, config.guard_examples, seed)
+        self.requests_seen = 0
+        positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+        self._max_length = min(config.max_length, positions or config.max_length)
+        self._set_retain(retain)
+        self._guard_encoded = self._encode(self.guard, "guard data")
+        self._guard_loss: float | None = None
+
+    # What a method says
+
+    @abstractmethod
+    def _propose(
+        self, name: str, forget: list[Encoded], say: Report, account: Account
+    ) -> Proposal[S]:
+        """Work out a request. What is shown on the model meanwhile is put back by the caller."""
+
+    @abstractmethod
+    def _read_state(self, tensors: dict[str, Any]) -> S:
+        """Return the state with the given tensors."""
+
+    # What is the same for all
+
+    def layout(self) -> list[list[Any]]:
+        """Return what the state's tensors belong to in the model: names and sizes."""
+        return self.effect.layout()
+
+    def detach(self) -> None:
+        """Leave the model as it was before."""
+        self.effect.detach()
+
+    def prepare(self, requests: Sequence[Request]) -> list[list[Encoded]]:
+        """Return the requests' tokens, or raise if one cannot be applied for what it holds."""
+        refuse_overlap(requests, self.retain, "retain data")
+        refuse_overlap(requests, self.guard, "guard data")
+        return [self._encode(r.examples, f"request {r.id!r}") for r in requests]
+
+    def forget(
+        self,
+        request: Request,
+        retain: Sequence[Example] | None = None,
+        report: Report | None = None,
+    ) -> Outcome:
+        """Apply one request: accept its new state, or leave everything as it was.
+
+        Retain data given here replaces the present, for the requests after it too.
+        """
+        if retain is not None:
+            self._set_retain(retain)
+        proposal = self.propose(request, report)
+        self.adopt(proposal)
+        return proposal.outcome
+
+    def propose(self, request: Request, report: Report | None = None) -> Proposal[S]:
+        """Work out what a request would do, leaving state and model as they are."""
+        say = report or (lambda stage: None)
+        (forget,) = self.prepare([request])
+        with frozen(self.model), Account() as account:
+            try:
+                proposal = self._propose(request.id, forget, say, account)
+            finally:
+                # Also on an error or Ctrl-C: nothing tentative survives.
+                self.effect.show(self.state)
+        size = sum(tensor.nbytes for tensor in proposal.state.tensors().values())
+        memory = {"peak": account.peak, "before": account.before, "state": size}
+        outcome = replace(
+            proposal.outcome, method=self.method, seconds=account.seconds(), memory=memory
+        )
+        return Proposal(proposal.state, outcome)
+
+    def adopt(self, proposal: Proposal[S]) -> None:
+        """Take over the result of a request, accepted or not."""
+        self.requests_seen += 1
+        if proposal.outcome.accepted:
+            self.restore(proposal.state)
+            self._guard_loss = proposal.outcome.guard_loss_after
+
+    def snapshot(self) -> S:
+        """Return the current state; it never changes afterwards."""
+        return self.state
+
+    def restore(self, state: S) -> None:
+        """Make a state the current one, bit for bit."""
+        self.state = state
+        self._guard_loss = None
+        self.effect.show(state)
+
+    def save(self, path: Path) -> None:
+        """Write the current state to a safetensors file."""
+        tensors = {name: t.contiguous().cpu() for name, t in self.state.tensors().items()}
+        seen = {"method": self.method, "requests_seen": str(self.requests_seen)}
+        fs.replace_file(path, save_tensors(tensors, seen))
+
+    def load(self, path: Path) -> None:
+        """Make the state in a file the current one, and go on counting where it was saved."""
+        from safetensors import safe_open
+
+        with safe_open(path, "pt") as file:
+            facts = file.metadata() or {}
+        if facts.get("method") != self.method:
+            raise InputError(
+                f"{path} is a state of method {facts.get('method')}, not of {self.method}"
+            )
+        self.restore(self._read_state(load_tensors(path.read_bytes())))
+        self.requests_seen = int(facts["requests_seen"])
+
+    # For methods
+
+    def _guard_before(self, say: Report, account: Account) -> float:
+        """Return the guard loss of the current state, which is measured once."""
+        if self._guard_loss is None:
+            self.effect.show(self.state)
+            self._guard_loss = self._timed_guard_loss(say, account)
+        if not math.isfinite(self._guard_loss):
+            raise InputError(
+                f"the guard loss is {self._guard_loss} before the request; nothing was changed"
+            )
+        return self._guard_loss
+
+    def _timed_guard_loss(self, say: Report, account: Account) -> float:
+        with account.time("guard"):
+            say("checking the guard")
+            return self._mean_loss(self._guard_encoded)
+
+    def _mean_loss(self, examples: list[Encoded]) -> float:
+        return float(evaluate_losses(self.model, examples, self.batch_size).mean())
+
+    def _retain_sample(self, count: int, *why: object) -> list[Encoded]:
+        """Return retain examples of this request: seeded, and new for each request."""
+        chosen = sample_indices(
+            len(self.retain), count, "retain", self.seed, self.requests_seen, *why
+        )
+        return [self._retain_encoded[i] for i in chosen]
+
+    def _set_retain(self, retain: Sequence[Example]) -> None:
+        self.retain = list(retain)
+        self._retain_encoded = self._encode(self.retain, "retain data")
+
+    def _encode(self, examples: Sequence[Example], label: str) -> list[Encoded]:
+        return encode_all(examples, self.tokenizer, self._max_length, label)
+
+
+def choose_guard(examples: Sequence[Example], size: int, seed: int) -> list[Example]:
+    """Return the guard examples: all, or one seeded sample for the life of the state."""
+    return [examples[i] for i in sample_indices(len(examples), size, "guard", seed)]

@@ -1,0 +1,1 @@
+"""What methods that train have in common: objectives, weights, adapters, the loop."""
