@@ -64,9 +64,17 @@ def test_a_trained_adapter_is_loaded_again_by_its_folder(
     assert len(prepared.log["epochs"]) == 2
     prepare.save_adapter(prepared, tmp_path / "adapter")
     files = sorted(path.name for path in (tmp_path / "adapter").iterdir())
-    assert files == ["adapter_config.json", "adapter_model.safetensors", "training.json"]
+    assert files == [
+        "README.md",
+        "adapter_config.json",
+        "adapter_model.safetensors",
+        "training.json",
+    ]
     log = json.loads((tmp_path / "adapter" / "training.json").read_text())
     assert log["recipe"] == "smollm2-tofu-full"
+    text = (tmp_path / "adapter" / "README.md").read_text()
+    assert "--epochs 2 --learning-rate 0.01 --limit 8 --data-dir DATA" in text
+    assert "library_name: peft" in text
     config = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
     assert config["base_model_name_or_path"] == "smollm2-135m"
     with pytest.raises(InputError, match="exists already and is not empty"):
@@ -80,6 +88,7 @@ def test_a_merged_model_is_an_ordinary_folder(source, tiny_folder, tmp_path):
     again = load_model(str(tmp_path / "model"))
     assert isinstance(again, LoadedModel)
     assert again.tokenizer.eos_token_id == loaded.tokenizer.eos_token_id
+    assert "library_name: transformers" in (tmp_path / "model" / "README.md").read_text()
 
 
 def test_an_unknown_recipe_names_those_there_are():

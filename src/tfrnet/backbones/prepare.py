@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from tfrnet.backbones.card import CARD, LOG, card
 from tfrnet.backbones.recipes import Recipe
 from tfrnet.data.examples import Encoded
 from tfrnet.data.sources import Source
@@ -23,8 +24,6 @@ from tfrnet.models.load import LoadedModel
 
 if TYPE_CHECKING:
     from peft import PeftModel
-
-LOG = "training.json"
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ def train(
     model, epochs = finetune(loaded.model, rows, options, report)
     # Not the folder where this machine happens to keep the base model.
     model.peft_config["default"].base_model_name_or_path = recipe.base
-    log = {
+    log: dict[str, Any] = {
         "recipe": recipe.name,
         "about": recipe.about,
         "base": recipe.base,
@@ -57,12 +56,14 @@ def train(
             "examples": len(rows),
             "tokens": sum(len(row.ids) for row in rows),
             "cut": sum(row.cut > 0 for row in rows),
-            "sha256": _digest(rows),
+            "sha256": digest(rows),
         },
         "epochs": [asdict(epoch) for epoch in epochs],
         "device": _device(loaded),
         "versions": _versions(),
     }
+    if limit is not None:
+        log["data"]["limit"] = limit
     return Prepared(model, log)
 
 
@@ -72,7 +73,7 @@ def save_adapter(prepared: Prepared, folder: Path) -> None:
         for parameter in prepared.model.parameters():
             if parameter.requires_grad:
                 parameter.data = parameter.data.half()
-    _write(folder, prepared, prepared.model.save_pretrained)
+    _write(folder, prepared, card(prepared.log), prepared.model.save_pretrained)
 
 
 def save_merged(prepared: Prepared, tokenizer: Any, folder: Path) -> None:
@@ -82,17 +83,17 @@ def save_merged(prepared: Prepared, tokenizer: Any, folder: Path) -> None:
         prepared.model.merge_and_unload().save_pretrained(place)
         tokenizer.save_pretrained(place)
 
-    _write(folder, prepared, save)
+    _write(folder, prepared, card(prepared.log, merged=True), save)
 
 
-def _write(folder: Path, prepared: Prepared, save: Callable[[Path], Any]) -> None:
+def _write(folder: Path, prepared: Prepared, text: str, save: Callable[[Path], Any]) -> None:
     check_folder(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
         save(partial)
-        # peft writes a card with blanks to fill in; ours is written from the log and the figures.
-        (partial / "README.md").unlink(missing_ok=True)
+        # In place of peft's card, which has blanks to fill in.
+        (partial / CARD).write_text(text)
         (partial / LOG).write_text(json.dumps(prepared.log, indent=1) + "\n")
         partial.chmod(0o755)
         if folder.exists():
@@ -108,7 +109,8 @@ def check_folder(folder: Path) -> None:
         raise InputError(f"{folder} exists already and is not empty; choose a new folder")
 
 
-def _digest(rows: Sequence[Encoded]) -> str:
+def digest(rows: Sequence[Encoded]) -> str:
+    """Return the SHA-256 of all tokens and of where the answers begin."""
     text = json.dumps([[list(row.ids), row.answer_start] for row in rows])
     return hashlib.sha256(text.encode()).hexdigest()
 

