@@ -13,8 +13,9 @@ State = Annotated[Path, typer.Option(help="Folder of the state.")]
 Model = Annotated[
     str | None,
     typer.Option(
-        help="Model: hub id, folder of a model or of a PEFT adapter, .gguf file, or smollm2-135m "
-        "(the default). An existing state knows its model.",
+        help="Model: hub id, folder of a model or of a PEFT adapter, .gguf file, smollm2-135m "
+        "(the default), or one of its fine-tuned versions that come along: smollm2-tasks, "
+        "smollm2-tofu-full, smollm2-tofu-retain90. An existing state knows its model.",
         show_default=False,
     ),
 ]

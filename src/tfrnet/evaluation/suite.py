@@ -17,7 +17,6 @@ from tfrnet.evaluation.tasks import TaskResult, evaluate_task
 from tfrnet.evaluation.tofu import TofuResult, evaluate_tofu
 from tfrnet.masking.mask import ChannelMask
 from tfrnet.state.store import StateStore
-from tfrnet.unlearner import Effect
 
 Report = Callable[[str], None]
 
@@ -72,11 +71,11 @@ class Compared:
 def measure(
     evaluator: Evaluator,
     plan: Plan,
-    effect: Effect | None,
+    mask: ChannelMask | None,
     report: Report,
     store: StateStore | None = None,
 ) -> Measurements:
-    """Carry out a plan on a model that a state acts on. Attacks need a mask, a stream the state."""
+    """Carry out a plan. Attacks need the mask, a stream the state as well."""
     options = plan.options
     tasks = []
     for part in plan.parts:
@@ -94,9 +93,9 @@ def measure(
         )
     reference = measure_reference(evaluator, plan, report)
     robustness = stream = None
-    if "robustness" in options.tasks and isinstance(effect, ChannelMask) and plan.split:
+    if "robustness" in options.tasks and mask is not None and plan.split is not None:
         report("attacks")
-        subject = Subject(evaluator, effect, plan.split, options.attack)
+        subject = Subject(evaluator, mask, plan.split, options.attack)
         rows = run_attacks(subject, options.attacks, report)
         robustness = {
             "task": "robustness",
@@ -105,9 +104,9 @@ def measure(
             "attacks": [row.to_dict() for row in rows],
             "relearning": relearning_figures(rows),
         }
-    if "stream" in options.tasks and effect and store and plan.split:
+    if "stream" in options.tasks and mask and store and plan.split:
         length = options.max_length
-        stream = measure_stream(evaluator, effect, store, plan.split, length, report)
+        stream = measure_stream(evaluator, mask, store, plan.split, length, report)
     return Measurements(tasks, reference.tofu, reference.privacy, robustness, stream)
 
 

@@ -1,4 +1,4 @@
-"""Loading any causal language model: a hub id, a folder, a GGUF file, or the bundled default."""
+"""Loading any causal language model: a hub id, a folder, a GGUF file, or one that comes along."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from safetensors import SafetensorError
 
+from tfrnet.backbones.shipped import SHIPPED, find_backbone
 from tfrnet.errors import InputError
 from tfrnet.models.adapters import CONFIG, base_of, merged_adapter
 from tfrnet.models.bundled import BUNDLED, bundled_gguf
@@ -56,7 +57,8 @@ def load_model(name: str, dtype: str = "auto", device: str = "auto") -> LoadedMo
 def model_folder(name: str) -> str:
     """Return what transformers can load: a folder or a hub id.
 
-    GGUF files are converted, and adapters merged into their base, once.
+    GGUF files are converted, and adapters merged into their base, once. A folder comes before a
+    shipped adapter of the same name.
     """
     if name == BUNDLED:
         return str(converted_gguf(bundled_gguf()))
@@ -65,6 +67,8 @@ def model_folder(name: str) -> str:
         if not path.is_file():
             raise InputError(f"model file {name} does not exist")
         return str(converted_gguf(path))
+    if not path.is_dir():
+        path = find_backbone(name) or path
     if path.is_dir():
         if (path / CONFIG).is_file():
             return str(merged_adapter(path, model_folder(base_of(path))))
@@ -118,10 +122,13 @@ def _clear_errors(name: str) -> Iterator[None]:
         yield
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         reason = " ".join(str(error).split())
-        if not Path(name).exists() and name != BUNDLED and not name.endswith(".gguf"):
+        here = Path(name).exists() or name.endswith(".gguf")
+        if not here and name not in (BUNDLED, *SHIPPED):
             offline = os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0")
             hint = "the hub is switched off by HF_HUB_OFFLINE" if offline else reason[:300]
+            known = "" if "/" in name else f"; tfrnet knows {', '.join((BUNDLED, *SHIPPED))}"
             raise InputError(
-                f"model {name!r} is neither a folder here nor could it be had from the hub ({hint})"
+                f"model {name!r} is neither a folder here nor could it be had from the hub "
+                f"({hint}){known}"
             ) from error
         raise InputError(f"model {name} cannot be loaded: {reason[:300]}") from error
