@@ -17,6 +17,7 @@ from tfrnet.evaluation.tasks import TaskResult, evaluate_task
 from tfrnet.evaluation.tofu import TofuResult, evaluate_tofu
 from tfrnet.masking.mask import ChannelMask
 from tfrnet.state.store import StateStore
+from tfrnet.unlearner import Effect
 
 Report = Callable[[str], None]
 
@@ -71,11 +72,11 @@ class Compared:
 def measure(
     evaluator: Evaluator,
     plan: Plan,
-    mask: ChannelMask | None,
+    effect: Effect | None,
     report: Report,
     store: StateStore | None = None,
 ) -> Measurements:
-    """Carry out a plan. Attacks need the mask, a stream the state as well."""
+    """Carry out a plan on a model that a state acts on. Attacks need a mask, a stream the state."""
     options = plan.options
     tasks = []
     for part in plan.parts:
@@ -93,9 +94,9 @@ def measure(
         )
     reference = measure_reference(evaluator, plan, report)
     robustness = stream = None
-    if "robustness" in options.tasks and mask is not None and plan.split is not None:
+    if "robustness" in options.tasks and isinstance(effect, ChannelMask) and plan.split:
         report("attacks")
-        subject = Subject(evaluator, mask, plan.split, options.attack)
+        subject = Subject(evaluator, effect, plan.split, options.attack)
         rows = run_attacks(subject, options.attacks, report)
         robustness = {
             "task": "robustness",
@@ -104,9 +105,9 @@ def measure(
             "attacks": [row.to_dict() for row in rows],
             "relearning": relearning_figures(rows),
         }
-    if "stream" in options.tasks and mask and store and plan.split:
+    if "stream" in options.tasks and effect and store and plan.split:
         length = options.max_length
-        stream = measure_stream(evaluator, mask, store, plan.split, length, report)
+        stream = measure_stream(evaluator, effect, store, plan.split, length, report)
     return Measurements(tasks, reference.tofu, reference.privacy, robustness, stream)
 
 
