@@ -13,7 +13,7 @@ _HOMES = {
     "InputError": "tfrnet.errors",
     "StateError": "tfrnet.errors",
     "TfrnetError": "tfrnet.errors",
-    "Outcome": "tfrnet.tfr.outcome",
+    "Outcome": "tfrnet.outcome",
     "apply_state": "tfrnet.state.apply",
     "Example": "tfrnet.data.examples",
     "Request": "tfrnet.data.requests",
@@ -47,10 +47,10 @@ if TYPE_CHECKING:
     from tfrnet.data.requests import Request, read_examples, read_requests
     from tfrnet.errors import InputError, StateError, TfrnetError
     from tfrnet.models.load import load_model
+    from tfrnet.outcome import Outcome
     from tfrnet.session import Session
     from tfrnet.state.apply import apply_state
     from tfrnet.tfr.controller import TFRNet
-    from tfrnet.tfr.outcome import Outcome
 
 
 def __getattr__(name: str) -> Any:

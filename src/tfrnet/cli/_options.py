@@ -30,9 +30,28 @@ Guard = Annotated[
         show_default=False,
     ),
 ]
+Method = Annotated[
+    str | None,
+    typer.Option(
+        help="Method: tfr (the default), or a baseline: asu, ga, graddiff, llm-eraser, npo, o3, "
+        "rmu, simnpo. An existing state knows its method.",
+        show_default=False,
+    ),
+]
+Guarded = Annotated[
+    bool,
+    typer.Option(
+        "--guarded",
+        help="Let the retain guard reject, and undo, requests of any method; tfr always does. "
+        "The same as --set use_guard=true.",
+    ),
+]
 Preset = Annotated[
     str | None,
-    typer.Option(help="Settings: default (ours) or paper.", show_default=False),
+    typer.Option(
+        help="Settings: default, tuned (chosen by our search), or paper (tfr only).",
+        show_default=False,
+    ),
 ]
 Set = Annotated[
     list[str] | None,

@@ -8,18 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import torch
-from torch.utils.checkpoint import checkpoint
-from transformers.modeling_layers import GradientCheckpointingLayer
 
 from tfrnet.data.examples import Encoded, batches
-from tfrnet.errors import InputError
 from tfrnet.masking.mask import ChannelMask, FlattenedBatchError
+from tfrnet.models.checkpointing import checkpointed
 from tfrnet.models.forward import (
     Batch,
     PaddingSide,
@@ -92,7 +88,7 @@ def example_gradients(
     """Yield, batch by batch, dL(x)/dm [B, C], |T_x| [B] and L(x) [B]."""
     device = input_device(mask.model)
     batch_size = options.batch_size
-    with frozen(mask.model), _checkpointing(mask.model, options.gradient_checkpointing):
+    with frozen(mask.model), checkpointed(mask.model, options.gradient_checkpointing):
         pending = batches(examples, batch_size)
         while pending:
             group = pending.pop(0)
@@ -140,24 +136,3 @@ def _mask_gradients(
 
 def _is_float16(model: PreTrainedModel) -> bool:
     return bool(next(model.parameters()).dtype == torch.float16)
-
-
-@contextmanager
-def _checkpointing(model: PreTrainedModel, wanted: bool) -> Iterator[None]:
-    """Recompute each layer's activations in the backward pass instead of keeping them.
-
-    transformers' own switch works only in training mode, where some layers apply dropout.
-    """
-    layers = [m for m in model.modules() if wanted and isinstance(m, GradientCheckpointingLayer)]
-    if wanted and not layers:
-        raise InputError(f"{type(model).__name__} has no layers that can be checkpointed")
-    own_forwards = [layer.__dict__.get("forward") for layer in layers]
-    for layer in layers:
-        layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
-    try:
-        yield
-    finally:
-        for layer, own in zip(layers, own_forwards, strict=True):
-            del layer.__dict__["forward"]
-            if own is not None:
-                layer.forward = own

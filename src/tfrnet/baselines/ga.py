@@ -1,0 +1,56 @@
+"""GA, gradient ascent (Jang et al., ACL 2023): L = -(token mean of the forget loss).
+
+No retain term and no reference. The loss has no lower bound, so training ends before its last step
+once the forget loss is above a ceiling. The source trains all tokens of a text; here the answer's
+by default, since the prompt is not what is to be forgotten (loss_tokens=all for the source's).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from tfrnet.settings import option
+from tfrnet.state.tensors import TensorState
+from tfrnet.training import losses as objectives
+from tfrnet.training.answers import AnswerUnlearner
+from tfrnet.training.loop import Part, attach
+from tfrnet.training.settings import TrainingSettings
+from tfrnet.unlearner import Method
+
+
+@dataclass(frozen=True)
+class GAConfig(TrainingSettings):
+    """Settings of gradient ascent."""
+
+    method = "ga"
+
+    forget_ceiling: float = option(6.0, "forget loss in nats at which a request's steps end", 0)
+
+
+class GradientAscent(AnswerUnlearner):
+    """Raises the loss of the forget answers."""
+
+    method = "ga"
+    mean_over = "tokens"
+    config: GAConfig
+
+    def _ceiling(self) -> float:
+        return self.config.forget_ceiling
+
+    def _forget_loss(
+        self, logits: torch.Tensor, losses: torch.Tensor, part: Part, reference: Any
+    ) -> torch.Tensor:
+        return objectives.gradient_ascent(losses)
+
+
+METHOD = Method(
+    name="ga",
+    about="gradient ascent on the forget answers, without retain data",
+    config=GAConfig,
+    unlearner=GradientAscent,
+    read_state=TensorState,
+    attach=attach,
+)

@@ -1,0 +1,48 @@
+"""Methods whose forget loss is a function of the answers' logits."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, ClassVar, Literal
+
+import torch
+
+from tfrnet.data.examples import Encoded
+from tfrnet.models.forward import answer_logits
+from tfrnet.training.loop import GradientUnlearner, Part, backward
+from tfrnet.training.losses import token_losses
+
+
+class AnswerUnlearner(GradientUnlearner):
+    """Adds a retain term: forget_weight * L_f + retain_weight * (token mean of the retain loss)."""
+
+    # What L_f is a mean over, which says how the parts of a large request add up.
+    mean_over: ClassVar[Literal["tokens", "sequences"]] = "sequences"
+
+    @abstractmethod
+    def _forget_loss(
+        self, logits: torch.Tensor, losses: torch.Tensor, part: Part, reference: Any
+    ) -> torch.Tensor:
+        """Return L_f of a part from the logits and the losses of its answer tokens."""
+
+    def _forget_weight(self) -> float:
+        return 1.0
+
+    def _retain_weight(self) -> float:
+        return 0.0
+
+    def _backward(self, forget: list[Encoded], reference: Any, step: int) -> float:
+        tokens = sum(example.answer_length for example in forget)
+        total = 0.0
+        weight = self._forget_weight()
+        for part in self._parts(forget):
+            logits = answer_logits(self.model, part.batch)
+            losses = token_losses(logits, part.batch.targets)
+            total += float(losses.detach().sum())
+            counts = (losses.numel(), tokens), (len(part.numbers), len(forget))
+            share, of = counts[0] if self.mean_over == "tokens" else counts[1]
+            if weight:
+                loss = self._forget_loss(logits, losses, part, reference)
+                backward(weight * share / of * loss, "the forget loss")
+        self._retain_backward(self._retain_weight(), step)
+        return total / tokens

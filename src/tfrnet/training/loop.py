@@ -1,0 +1,242 @@
+"""The loop of the gradient methods: one request, a few steps, a new state or none."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import torch
+
+from tfrnet.accounting import Account
+from tfrnet.base import BaseUnlearner
+from tfrnet.data.examples import Encoded, Example, with_eos
+from tfrnet.models.checkpointing import checkpointed
+from tfrnet.models.forward import Batch, answer_logits, collate, input_device
+from tfrnet.outcome import Outcome
+from tfrnet.state.tensors import TensorState
+from tfrnet.tfr.guard import Verdict, guard_limit
+from tfrnet.training.lora import LoraEffect
+from tfrnet.training.losses import token_losses
+from tfrnet.training.optimiser import MasterAdamW
+from tfrnet.training.settings import TrainingSettings
+from tfrnet.training.weights import WeightsEffect
+from tfrnet.unlearner import Proposal, Report
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some of a request's sequences that share a forward pass: their numbers and tokens."""
+
+    numbers: list[int]
+    batch: Batch
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What the steps led to: the new values, or why there are none."""
+
+    values: dict[str, torch.Tensor]
+    steps: int
+    problem: str = ""
+
+
+class DivergedError(ArithmeticError):
+    """A loss that is no number any more."""
+
+
+def attach(
+    model: PreTrainedModel, config: TrainingSettings, seed: int = 0
+) -> WeightsEffect | LoraEffect:
+    """Put the effect of a method that trains all weights, or an adapter, on a model.
+
+    The seed is that of an adapter's first values, which matter only to training.
+    """
+    if config.trained == "lora":
+        return LoraEffect(model, config.rank, config.alpha, config.target_modules, seed)
+    return WeightsEffect(model)
+
+
+class GradientUnlearner(BaseUnlearner[TensorState]):
+    """A method that trains. It says what its loss is; everything else is here.
+
+    The state is the trained values; before the first request there are none.
+    """
+
+    adam_eps: ClassVar[float] = 1e-8
+    effect: WeightsEffect | LoraEffect
+    config: TrainingSettings
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        retain: Sequence[Example],
+        config: Any,
+        **options: Any,
+    ) -> None:
+        super().__init__(model, tokenizer, retain, config, **options)
+        # Last, so that an error above leaves the model as it was.
+        self.effect = self._attach()
+        self.state = TensorState()
+
+    # What a method says
+
+    @abstractmethod
+    def _backward(self, forget: list[Encoded], reference: Any, step: int) -> float:
+        """Add the gradients of a step's loss; return the mean loss of the forget answers' tokens.
+
+        Raise `DivergedError` if a loss is not finite.
+        """
+
+    def _reference(self, forget: list[Encoded]) -> Any:
+        """Return what is needed of the model as it is before training; by default nothing."""
+
+    def _carried(self, reference: Any) -> dict[str, torch.Tensor]:
+        """Return tensors that the state carries beside the trained values; by default none."""
+        return {}
+
+    def _details(self, reference: Any) -> dict[str, Any]:
+        """Return what the method adds to the record; by default nothing."""
+        return {}
+
+    def _attach(self) -> WeightsEffect | LoraEffect:
+        return attach(self.model, self.config, self.seed)
+
+    # The request
+
+    def _propose(
+        self, name: str, forget: list[Encoded], say: Report, account: Account
+    ) -> Proposal[TensorState]:
+        guard_before = self._guard_before(say, account)
+        with account.time("forget_loss"):
+            say("measuring the forget loss")
+            forget_before = self._mean_loss(forget)
+        targets = [self._target(example) for example in forget]
+        with account.time("reference"):
+            say("keeping what the model says now")
+            reference = self._reference(targets)
+        with account.time("train"):
+            trained = self._train(targets, reference, say)
+        state = TensorState(trained.values | self._carried(reference))
+        self.effect.show(state)
+        with account.time("forget_loss"):
+            say("measuring the forget loss")
+            forget_after = self._mean_loss(forget)
+        verdict = self._verdict(guard_before, self._timed_guard_loss(say, account))
+        problem = trained.problem or _not_finite(state, forget_after, verdict.after)
+        accepted = not problem and verdict.accepted
+        outcome = Outcome(
+            id=name,
+            outcome="accepted" if accepted else "rejected",
+            reason=f"{problem}; the last state was restored" if problem else verdict.reason,
+            forget_loss_before=forget_before,
+            forget_loss_after=forget_after,
+            retain_loss_before=guard_before,
+            guard_loss_before=guard_before,
+            guard_loss_after=verdict.after,
+            details={"steps": trained.steps} | self._details(reference),
+        )
+        return Proposal(state if accepted else self.state, outcome)
+
+    def _train(self, forget: list[Encoded], reference: Any, say: Report) -> Trained:
+        config = self.config
+        optimiser = MasterAdamW(
+            self.effect.parameters,
+            self.state.tensors(),
+            config.learning_rate,
+            config.weight_decay,
+            self.adam_eps,
+        )
+        done = 0
+        problem = ""
+        try:
+            with checkpointed(self.model, self.gradient_checkpointing):
+                for step in range(config.steps):
+                    say(f"training, step {step + 1} of {config.steps}")
+                    if self._backward(forget, reference, step) > self._ceiling():
+                        break
+                    optimiser.step()
+                    done += 1
+        except DivergedError as error:
+            problem = f"training diverged: {error} at step {done + 1}"
+        finally:
+            optimiser.release()
+        return Trained(optimiser.values(), done, problem)
+
+    def _ceiling(self) -> float:
+        """Return the forget loss at which training ends before its last step."""
+        return math.inf
+
+    def _verdict(self, before: float, after: float) -> Verdict:
+        config = self.config
+        limit = guard_limit(before, config.guard_relative, config.guard_absolute)
+        return Verdict(before, after, limit if config.use_guard else math.inf)
+
+    # For methods
+
+    @contextmanager
+    def _acting_as(self, reference: Literal["previous", "start"]) -> Iterator[None]:
+        """Let the model act as before this request, or as before the first, without gradients."""
+        if reference == "start":
+            self.effect.show(TensorState())
+        try:
+            with torch.no_grad():
+                yield
+        finally:
+            self.effect.show(self.state)
+
+    def _read_state(self, tensors: dict[str, Any]) -> TensorState:
+        return TensorState(tensors)
+
+    def _target(self, example: Encoded) -> Encoded:
+        """Return an example with the loss on the tokens that the settings say."""
+        if self.config.loss_tokens == "all":
+            example = replace(example, answer_start=1)
+        return self._ended(example)
+
+    def _ended(self, example: Encoded) -> Encoded:
+        has_end = self.config.end_token and self.tokenizer.eos_token_id is not None
+        return with_eos(example, self.tokenizer) if has_end else example
+
+    def _parts(self, examples: Sequence[Encoded]) -> Iterator[Part]:
+        """Yield examples in order, as many at a time as fit in a forward pass."""
+        device = input_device(self.model)
+        for start in range(0, len(examples), self.batch_size):
+            numbers = list(range(start, min(start + self.batch_size, len(examples))))
+            yield Part(numbers, collate([examples[i] for i in numbers], device))
+
+    def _retain_backward(self, weight: float, step: int) -> None:
+        """Add the gradients of the token mean of a retain batch's loss."""
+        if not weight:
+            return
+        sample = self._retain_sample(self.config.retain_batch, "step", step)
+        examples = [self._ended(example) for example in sample]
+        tokens = sum(example.answer_length for example in examples)
+        for part in self._parts(examples):
+            losses = token_losses(answer_logits(self.model, part.batch), part.batch.targets)
+            backward(weight * losses.sum() / tokens, "the retain loss")
+
+
+def backward(loss: torch.Tensor, what: str) -> None:
+    """Add the gradients of a loss, which must be a number."""
+    if not math.isfinite(float(loss.detach())):
+        raise DivergedError(f"{what} is {float(loss.detach())}")
+    if loss.requires_grad:
+        loss.backward()  # type: ignore[no-untyped-call]
+
+
+def _not_finite(state: TensorState, forget_loss: float, guard_loss: float) -> str:
+    for name, value in state.values.items():
+        if not bool(torch.isfinite(value).all()):
+            return f"training diverged: {name} is not finite"
+    for what, loss in (("forget", forget_loss), ("guard", guard_loss)):
+        if not math.isfinite(loss):
+            return f"training diverged: the {what} loss is {loss}"
+    return ""

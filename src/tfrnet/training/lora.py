@@ -1,0 +1,105 @@
+"""A low-rank adapter as a method's effect: a state holds the factors of every projection."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Self
+
+import torch
+from torch import nn
+
+from tfrnet.errors import InputError
+from tfrnet.state.tensors import State, TensorState
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+_ADAPTER = "default"
+
+
+class LoraEffect:
+    """PEFT's LoRA on a live model. Its factors are float32 whatever the model's type is.
+
+    B starts at 0, so that an adapter without a state adds exactly nothing.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        rank: int,
+        alpha: float,
+        target_modules: str | tuple[str, ...] = "all-linear",
+        seed: int = 0,
+    ) -> None:
+        from peft import LoraConfig
+        from peft.tuners.lora import LoraModel
+
+        names = target_modules if isinstance(target_modules, str) else list(target_modules)
+        config = LoraConfig(r=rank, lora_alpha=alpha, target_modules=names, task_type="CAUSAL_LM")
+        self.model = model
+        training = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        try:
+            self._tuner = LoraModel(model, {_ADAPTER: config}, _ADAPTER)
+        except ValueError as error:
+            raise InputError(f"no adapter can be put on this model: {error}") from error
+        for parameter in training:
+            parameter.requires_grad_(True)  # peft has frozen what is not the adapter
+        self.layers = {
+            name: module
+            for name, module in model.named_modules()
+            if hasattr(module, "lora_A") and _ADAPTER in module.lora_A
+        }
+        self.parameters: dict[str, nn.Parameter] = {}
+        for name, layer in self.layers.items():
+            for factor in ("lora_A", "lora_B"):
+                self.parameters[f"{name}.{factor}"] = getattr(layer, factor)[_ADAPTER].weight
+        generator = torch.Generator().manual_seed(seed)
+        self._initial = {
+            name: _initial(name, parameter, generator)
+            for name, parameter in self.parameters.items()
+        }
+        for parameter in self.parameters.values():
+            parameter.requires_grad_(False)
+        self.show(TensorState())
+
+    def show(self, state: State) -> None:
+        """Let the model act as in a state."""
+        values = state.tensors()
+        for name, parameter in self.parameters.items():
+            value = values.get(name, self._initial[name])
+            parameter.data = value.to(parameter.device, torch.float32)
+
+    def layout(self) -> list[list[Any]]:
+        """Return the factors and their sizes."""
+        return [[name, parameter.numel()] for name, parameter in self.parameters.items()]
+
+    def folded(self) -> dict[str, torch.Tensor]:
+        """Return the weights of an ordinary model that acts like this one."""
+        weights = {}
+        for name, layer in self.layers.items():
+            base = layer.get_base_layer().weight
+            change = layer.get_delta_weight(_ADAPTER)
+            weights[f"{name}.weight"] = (base.float() + change.float()).to(base.dtype)
+        return weights
+
+    def detach(self) -> None:
+        """Take the adapter off: the model has its own modules again."""
+        if self.layers:
+            self._tuner.unload()
+            self.layers = {}
+            for name in ("peft_config", "_hf_peft_config_loaded"):
+                self.model.__dict__.pop(name, None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.detach()
+
+
+def _initial(name: str, parameter: nn.Parameter, generator: torch.Generator) -> torch.Tensor:
+    if name.endswith("lora_B"):
+        return torch.zeros(parameter.shape)
+    # As PEFT starts it, but from a seed of our own: uniform with this bound.
+    bound = 1 / math.sqrt(parameter.shape[1])
+    return (2 * torch.rand(parameter.shape, generator=generator) - 1) * bound

@@ -1,0 +1,59 @@
+"""The settings that all training methods share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from tfrnet.settings import Settings, option
+
+# The values that the hyper-parameter search chose; see docs/baselines.md.
+_TUNED = Path(__file__).parent / "tuned.json"
+
+
+@dataclass(frozen=True)
+class TrainingSettings(Settings):
+    """What is trained, how, and on what. Defaults are those of the methods' sources, on a stream.
+
+    The optimiser is made anew for each request; a step sees the whole request at once.
+    """
+
+    method: ClassVar[str]
+
+    trained: Literal["full", "lora"] = option(
+        "full", "full: the weights themselves; lora: a low-rank adapter beside them (PEFT)"
+    )
+    learning_rate: float = option(1e-5, "step size of AdamW", 0)
+    steps: int = option(5, "optimiser steps per request", 1, 10_000)
+    weight_decay: float = option(0.0, "decoupled weight decay of AdamW", 0)
+    retain_batch: int = option(8, "retain examples per step, new ones each time", 1)
+    loss_tokens: Literal["answer", "all"] = option(
+        "answer", "forget tokens that the loss is on: the answer's, or the prompt's as well"
+    )
+    end_token: bool = option(True, "the end of the text counts as the answer's last token")
+    rank: int = option(8, "lora: rank of the adapter", 1)
+    alpha: float = option(16, "lora: scale of the adapter is alpha / rank", 0)
+    target_modules: str | tuple[str, ...] = option(
+        "all-linear", "lora: projections that get an adapter; all-linear, names or a pattern"
+    )
+    max_length: int = option(
+        256, "longest example in tokens; a longer one keeps its answer and the prompt's end", 2
+    )
+    guard_examples: int = option(64, "examples of the guard, fixed for the life of a state", 1)
+    use_guard: bool = option(False, "reject a request that breaks the guard")
+    guard_relative: float = option(0.05, "largest relative rise of the guard loss per request", 0)
+    guard_absolute: float = option(0.0, "largest absolute rise of the guard loss per request", 0)
+
+    @classmethod
+    def presets(cls) -> dict[str, Mapping[str, Any]]:
+        """`default` holds the sources' numbers, `tuned` what the search chose."""
+        return {"default": {}} | tuned_preset(cls.method)
+
+
+def tuned_preset(method: str) -> dict[str, Mapping[str, Any]]:
+    """Return the preset that the search chose for a method, if it was searched."""
+    chosen = json.loads(_TUNED.read_text()) if _TUNED.is_file() else {}
+    return {"tuned": chosen[method]["settings"]} if method in chosen else {}
