@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from tfrnet.errors import InputError
 from tfrnet.settings import Settings, option
+from tfrnet.tuned import tuned_preset
 
 # The paper's method, written out so that a better default never moves its numbers.
 _PAPER: dict[str, Any] = {
@@ -171,5 +172,5 @@ class TFRConfig(Settings):
 
     @classmethod
     def presets(cls) -> dict[str, Mapping[str, Any]]:
-        """`default` is our best, `paper` the paper's method."""
-        return {"default": {}, "paper": _PAPER}
+        """`default` is our best, `paper` the paper's method, `tuned` what the search chose."""
+        return {"default": {}, "paper": _PAPER} | tuned_preset("tfr")

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from tfrnet.settings import Settings, option
-
-# The values that the hyper-parameter search chose; see docs/baselines.md.
-_TUNED = Path(__file__).parent / "tuned.json"
+from tfrnet.tuned import tuned_preset
 
 
 @dataclass(frozen=True)
@@ -51,9 +47,3 @@ class TrainingSettings(Settings):
     def presets(cls) -> dict[str, Mapping[str, Any]]:
         """`default` holds the sources' numbers, `tuned` what the search chose."""
         return {"default": {}} | tuned_preset(cls.method)
-
-
-def tuned_preset(method: str) -> dict[str, Mapping[str, Any]]:
-    """Return the preset that the search chose for a method, if it was searched."""
-    chosen = json.loads(_TUNED.read_text()) if _TUNED.is_file() else {}
-    return {"tuned": chosen[method]["settings"]} if method in chosen else {}

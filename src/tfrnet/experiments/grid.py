@@ -1,0 +1,55 @@
+"""The declared grid of the hyper-parameter search: twelve points for every method, no more for any.
+
+Three strengths of a step (the sources' learning rate, a fifth of it and five times it), one and two
+times the sources' number of steps, and two values of one setting that is the method's own. TFR-Net
+has no learning rate; the rise of the guard loss that a step may use up takes its place.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import Any
+
+from tfrnet.errors import InputError
+from tfrnet.unlearner import find_method
+
+Point = Mapping[str, Any]
+
+_STRENGTHS = (1.0, 0.2, 5.0)
+_STEPS = (1, 2)
+# The first value of each is the source's default.
+_OWN: dict[str, Sequence[Point]] = {
+    "tfr": ({"guard_relative": 0.05}, {"guard_relative": 0.15}),
+    "ga": ({"forget_ceiling": 6.0}, {"forget_ceiling": 3.0}),
+    "graddiff": ({"forget_weight": 1.0}, {"forget_weight": 0.3}),
+    "npo": ({"beta": 0.1}, {"beta": 1.0}),
+    "simnpo": ({"beta": 4.5, "forget_weight": 0.125}, {"beta": 0.5, "forget_weight": 1.0}),
+    "rmu": ({"retain_weight": 1200.0}, {"retain_weight": 100.0}),
+    "asu": ({"forget_weight": 0.1}, {"forget_weight": 1.0}),
+    "llm-eraser": ({"forget_weight": 0.01}, {"forget_weight": 0.3}),
+    "o3": ({"gate": "tofu"}, {"gate": "soft"}),
+}
+
+
+def grid(method: str) -> list[Point]:
+    """Return a method's points: its defaults first, the others in one seeded order.
+
+    A search that ends early has then tried a random part of every method's grid.
+    """
+    if method not in _OWN:
+        raise InputError(f"there is no grid for method {method!r}")
+    default = find_method(method).config()
+    strength = "step_guard" if method == "tfr" else "learning_rate"
+    points = [
+        {
+            strength: factor * vars(default)[strength],
+            "steps": times * vars(default)["steps"],
+            **own,
+        }
+        for factor, times, own in product(_STRENGTHS, _STEPS, _OWN[method])
+    ]
+    order = list(range(1, len(points)))
+    random.Random("grid").shuffle(order)
+    return [points[i] for i in (0, *order)]
