@@ -70,6 +70,8 @@ class GradientUnlearner(BaseUnlearner[TensorState]):
     """
 
     adam_eps: ClassVar[float] = 1e-8
+    # What `_reference` does, as it is shown to whoever waits.
+    reference_stage: ClassVar[str] = "keeping what the model says now"
     effect: WeightsEffect | LoraEffect
     config: TrainingSettings
 
@@ -120,7 +122,7 @@ class GradientUnlearner(BaseUnlearner[TensorState]):
             forget_before = self._mean_loss(forget)
         targets = [self._target(example) for example in forget]
         with account.time("reference"):
-            say("keeping what the model says now")
+            say(self.reference_stage)
             reference = self._reference(targets)
         with account.time("train"):
             trained = self._train(targets, reference, say)
@@ -217,11 +219,14 @@ class GradientUnlearner(BaseUnlearner[TensorState]):
         if not weight:
             return
         sample = self._retain_sample(self.config.retain_batch, "step", step)
-        examples = [self._ended(example) for example in sample]
+        self._mean_backward([self._ended(e) for e in sample], weight, "the retain loss")
+
+    def _mean_backward(self, examples: list[Encoded], weight: float, what: str) -> None:
+        """Add the gradients of the token mean of examples' losses, times a weight."""
         tokens = sum(example.answer_length for example in examples)
         for part in self._parts(examples):
             losses = token_losses(answer_logits(self.model, part.batch), part.batch.targets)
-            backward(weight * losses.sum() / tokens, "the retain loss")
+            backward(weight * losses.sum() / tokens, what)
 
 
 def backward(loss: torch.Tensor, what: str) -> None:
