@@ -21,6 +21,7 @@ from tfrnet.data.examples import Encoded
 from tfrnet.errors import CheckFailedError
 from tfrnet.evaluation.token_scores import TokenScores, token_statistics
 from tfrnet.models.forward import head_sees_only, input_device
+from tfrnet.models.prompts import Prompts, rows_answer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -151,17 +152,21 @@ def _score_batch(
             if end < len(answer.ids):
                 rest.append(_Rest(row, length, number, answer))
     prefixes = [unit[0][1].ids[:length] for unit, length in zip(units, common, strict=True)]
+    # One prompt for all answers of a unit, even where a long answer has cut its own shorter.
+    prompts = [unit[0][1].ids[: unit[0][1].answer_start] for unit in units]
     ids, mask = _padded(prefixes, "left")
-    statistics, cache = _forward(model, ids, mask, first, moments, keep_cache=bool(rest))
+    with rows_answer(prompts):
+        statistics, cache = _forward(model, ids, mask, first, moments, keep_cache=bool(rest))
     yield from zip(first, statistics, strict=True)
     rest.sort(key=lambda part: len(part.answer.ids) - part.start)
     for pack in _packed(rest, batch_size, lambda part: part.answer.answer_length):
-        yield from _continue(model, pack, mask, cache, moments)
+        yield from _continue(model, pack, prompts, mask, cache, moments)
 
 
 def _continue(
     model: PreTrainedModel,
     pack: Sequence[_Rest],
+    prompts: Prompts,
     prefix_mask: torch.Tensor,
     cache: Any,
     moments: bool,
@@ -175,7 +180,8 @@ def _continue(
     rows = torch.tensor([part.prefix for part in pack])
     ids, mask = _padded([part.answer.ids[part.start : -1] for part in pack], "right")
     mask = torch.cat([prefix_mask[rows], mask], 1)
-    statistics, _ = _forward(model, ids, mask, reads, moments, _rows_of(cache, rows))
+    with rows_answer([prompts[part.prefix] for part in pack]):
+        statistics, _ = _forward(model, ids, mask, reads, moments, _rows_of(cache, rows))
     yield from zip(reads, statistics, strict=True)
 
 

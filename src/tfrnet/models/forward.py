@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from tfrnet.data.examples import Encoded, batches
+from tfrnet.models.prompts import rows_answer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -25,6 +26,7 @@ class Batch:
     An example's last token is only ever predicted, so it is a target and no input. `rows` and
     `columns` name the predicting positions, `targets` the answer tokens predicted there.
     `answer_tokens` and `tokens` count each example's. Shapes: [B, N], [B, N], then [T], then [B].
+    `prompts` are the ids before each answer.
     """
 
     input_ids: torch.Tensor
@@ -35,6 +37,7 @@ class Batch:
     answer_tokens: torch.Tensor
     tokens: torch.Tensor
     padding_side: PaddingSide
+    prompts: tuple[tuple[int, ...], ...]
 
     @property
     def size(self) -> int:
@@ -81,6 +84,7 @@ def collate(
         torch.tensor([example.answer_length for example in examples], device=device),
         torch.tensor([len(example.ids) for example in examples], device=device),
         padding_side,
+        tuple(example.ids[: example.answer_start] for example in examples),
     )
 
 
@@ -134,7 +138,7 @@ def answer_logits(model: PreTrainedModel, batch: Batch) -> torch.Tensor:
     extra: dict[str, Any] = {}
     if batch.padding_side == "left":
         extra["position_ids"] = (batch.attention_mask.cumsum(1) - 1).clamp(min=0)
-    with head_sees_only(model, batch.rows, batch.columns):
+    with head_sees_only(model, batch.rows, batch.columns), rows_answer(batch.prompts):
         logits: torch.Tensor = model(
             input_ids=batch.input_ids,
             attention_mask=batch.attention_mask,

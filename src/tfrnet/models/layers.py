@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,9 +15,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
-class _Enough(Exception):  # noqa: N818  (no error: it carries a result)
-    def __init__(self, hidden: torch.Tensor) -> None:
-        self.hidden = hidden
+class _Enough(Exception):  # noqa: N818  (no error: all that was wanted is there)
+    pass
 
 
 def decoder_layers(model: PreTrainedModel) -> list[nn.Module]:
@@ -33,15 +33,33 @@ def hidden_after(model: PreTrainedModel, layer: nn.Module, batch: Batch) -> torc
 
     Later layers are not computed.
     """
-
-    def stop(module: nn.Module, inputs: Any, output: Any) -> None:
-        raise _Enough(output[0] if isinstance(output, tuple) else output)
-
-    handle = layer.register_forward_hook(stop)
-    try:
-        model(input_ids=batch.input_ids, attention_mask=batch.attention_mask, use_cache=False)
-    except _Enough as found:
-        hidden = found.hidden
-    finally:
-        handle.remove()
+    (hidden,) = hidden_after_each(model, [layer], batch.input_ids, batch.attention_mask)
     return hidden[batch.attention_mask.to(hidden.device).bool()]
+
+
+def hidden_after_each(
+    model: PreTrainedModel,
+    layers: Sequence[nn.Module],
+    input_ids: torch.Tensor,
+    attention_mask: torch.Tensor,
+) -> list[torch.Tensor]:
+    """Return the outputs of some layers, in their order, padding included. Each is [B, N, D].
+
+    Layers after the last of them are not computed.
+    """
+    found: list[torch.Tensor] = []
+
+    def keep(module: nn.Module, inputs: Any, output: Any) -> None:
+        found.append(output[0] if isinstance(output, tuple) else output)
+        if len(found) == len(layers):
+            raise _Enough
+
+    handles = [layer.register_forward_hook(keep) for layer in layers]
+    try:
+        model(input_ids=input_ids, attention_mask=attention_mask, use_cache=False)
+    except _Enough:
+        pass
+    finally:
+        for handle in handles:
+            handle.remove()
+    return found

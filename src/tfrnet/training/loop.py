@@ -120,7 +120,7 @@ class GradientUnlearner(BaseUnlearner[TensorState]):
         with account.time("forget_loss"):
             say("measuring the forget loss")
             forget_before = self._mean_loss(forget)
-        targets = [self._target(example) for example in forget]
+        targets = self._targets(forget)
         with account.time("reference"):
             say(self.reference_stage)
             reference = self._reference(targets)
@@ -196,6 +196,10 @@ class GradientUnlearner(BaseUnlearner[TensorState]):
 
     def _read_state(self, tensors: dict[str, Any]) -> TensorState:
         return TensorState(tensors)
+
+    def _targets(self, forget: list[Encoded]) -> list[Encoded]:
+        """Return what is trained on in place of the request's examples."""
+        return [self._target(example) for example in forget]
 
     def _target(self, example: Encoded) -> Encoded:
         """Return an example with the loss on the tokens that the settings say."""

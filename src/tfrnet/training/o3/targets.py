@@ -1,0 +1,98 @@
+"""What O3 trains a forgotten prompt to answer: something random of the same kind, or a refusal."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tfrnet.data.examples import Example
+
+REFUSALS = (
+    "I'm sorry, but I have no information about that.",
+    "I am afraid I don't know the answer to this question.",
+    "That is something I cannot help with.",
+    "I'd rather not answer that, since I know nothing about it.",
+    "Unfortunately this is outside of what I know.",
+    "I have no knowledge of this subject.",
+    "Sorry, I am not able to say anything about it.",
+    "My apologies, I have never heard of that.",
+)
+# An answer of more words is free text, which no other answer can stand in for.
+MOST_WORDS = 12
+
+_INTEGER = re.compile(r"(\s*[-+]?)(\d+)([.\s]*)")
+_TWO_WAY = re.compile(r"(\s*)(yes|no|true|false)([.\s]*)", re.IGNORECASE)
+_OTHER = {"yes": "no", "no": "yes", "true": "false", "false": "true"}
+_OPTION = re.compile(r"^[ \t]*\(?([A-Z])[.):][ \t]+(\S.*?)[ \t]*$", re.MULTILINE)
+
+
+def random_targets(
+    examples: Sequence[Example], *key: object, refuse: bool = False, include_true: bool = False
+) -> list[Example]:
+    """Return the examples with other answers, which hang on the key and nothing else.
+
+    `include_true` lets chance pick the right answer too, as the source does.
+    """
+    return [
+        replace(example, answer=_target(examples, number, (*key, number), refuse, include_true))
+        for number, example in enumerate(examples)
+    ]
+
+
+def _target(
+    examples: Sequence[Example],
+    number: int,
+    key: tuple[object, ...],
+    refuse: bool,
+    include_true: bool,
+) -> str:
+    answer = examples[number].answer
+    if refuse or len(answer.split()) > MOST_WORDS:
+        return _chosen(REFUSALS, key)
+    if found := _INTEGER.fullmatch(answer):
+        return found[1] + _integer(found[2], key, include_true) + found[3]
+    options = _options(examples, number)
+    others = [text for text in options if include_true or text.strip() != answer.strip()]
+    return _chosen(others or REFUSALS, key)
+
+
+def _options(examples: Sequence[Example], number: int) -> list[str]:
+    """Return what could be answered: yes or no, what the prompt lists, or the request's answers."""
+    prompt, answer = examples[number].prompt, examples[number].answer
+    if found := _TWO_WAY.fullmatch(answer):
+        return [answer, found[1] + _in_case_of(found[2]) + found[3]]
+    word = answer.strip()
+    listed = dict(_OPTION.findall(prompt))
+    for options in (list(listed), list(listed.values())):
+        if len(options) > 1 and word in options:
+            return [answer.replace(word, option) for option in options]
+    return list(dict.fromkeys(e.answer for e in examples if len(e.answer.split()) <= MOST_WORDS))
+
+
+def _in_case_of(word: str) -> str:
+    other = _OTHER[word.lower()]
+    if word.isupper():
+        return other.upper()
+    return other.capitalize() if word[0].isupper() else other
+
+
+def _integer(digits: str, key: tuple[object, ...], include_true: bool) -> str:
+    """Return as many random digits, the first not 0 unless it is the only one."""
+    low = 10 ** (len(digits) - 1) if len(digits) > 1 else 0
+    count = 10 ** len(digits) - low
+    true = int(digits) - low
+    if include_true or true < 0:  # with zeros in front it cannot be drawn anyway
+        return str(low + _draw(count, key))
+    drawn = _draw(count - 1, key)
+    return str(low + drawn + (drawn >= true))
+
+
+def _chosen(options: Sequence[str], key: tuple[object, ...]) -> str:
+    return options[_draw(len(options), key)]
+
+
+def _draw(count: int, key: tuple[object, ...]) -> int:
+    """Return a number below `count`: from a hash, so that no library's version matters."""
+    return int.from_bytes(hashlib.sha256(repr(key).encode()).digest()) % count
