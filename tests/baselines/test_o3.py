@@ -184,6 +184,24 @@ def test_with_weight_0_the_base_model_speaks(architecture, dtype, monkeypatch):
     assert not torch.allclose(mixed[1], plain[1], atol=1e-3)
 
 
+def test_a_diverged_adapter_is_off_where_its_weight_is_0(forgot, monkeypatch):
+    net, _, _ = forgot
+    prompts = [(7, 8, 9), (7, 8, 9, 10)]
+    features = net.effect.features(prompts)
+    values = {
+        n: torch.full_like(v, torch.inf) if n.endswith("lora_B") else v
+        for n, v in net.state.tensors().items()
+    }
+    net.effect.show(TensorState(values))
+    try:
+        assert torch.equal(net.effect.features(prompts), features)
+        _fixed(net.effect, {}, monkeypatch)
+        expected = _logits(tiny.make_trained_model(), prompts[1])
+        assert torch.equal(_logits(net.model, prompts[1]), expected)
+    finally:
+        net.effect.show(net.state)
+
+
 def test_the_weight_scales_the_adapter(forgot, monkeypatch):
     net, _, _ = forgot
     ids = (7, 8, 9, 10)

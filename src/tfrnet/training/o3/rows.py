@@ -47,7 +47,9 @@ class RowWeights:
                 "o3 cannot tell the rows of a layer's input apart; leave the layer out of "
                 "target_modules"
             )
-        return output * weights.to(output).view(-1, *[1] * (output.dim() - 1))
+        scale = weights.to(output).view(-1, *[1] * (output.dim() - 1))
+        # 0 means off, also for an adapter that has diverged, where a product would be no number.
+        return (output * scale).masked_fill(scale == 0, 0.0)
 
 
 @dataclass(frozen=True)
