@@ -52,8 +52,15 @@ def main() -> None:
                 continue
             rows.append(run(loaded, name, preset, options.trained, split))
             print(line(rows[-1]), flush=True)
+            if options.out:
+                result = facts(options, loaded, split) | {"rows": rows}
+                options.out.write_text(json.dumps(result, indent=1) + "\n")
+
+
+def facts(options: argparse.Namespace, loaded: LoadedModel, split: Any) -> dict[str, Any]:
+    """Return what a result depends on."""
     device = next(loaded.model.parameters()).device
-    result = {
+    return {
         "model": options.model,
         "task": options.task,
         "examples": split.request_size,
@@ -62,10 +69,7 @@ def main() -> None:
         "dtype": options.dtype,
         "threads": torch.get_num_threads(),
         "versions": versions("peft"),
-        "rows": rows,
     }
-    if options.out:
-        options.out.write_text(json.dumps(result, indent=1) + "\n")
 
 
 def run(loaded: LoadedModel, name: str, preset: str, trained: str, split: Any) -> dict[str, Any]:

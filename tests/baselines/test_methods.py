@@ -74,11 +74,15 @@ def test_a_request_changes_the_model_and_can_be_taken_back_bit_for_bit(name, tra
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
 
 
+@pytest.mark.parametrize("preset", ["default", "tuned"])
 @pytest.mark.parametrize(("name", "trained"), VARIANTS)
-def test_a_request_at_the_sources_numbers_moves_nearly_all_that_is_trained(name, trained):
+def test_a_request_moves_nearly_all_that_is_trained(name, trained, preset):
     """Catches steps that never happen and steps that rounding swallows."""
-    default = find_method(name).config()
-    unlearner = make(name, trained, learning_rate=default.learning_rate, steps=default.steps)
+    given = {"learning_rate": find_method(name).config().learning_rate, "steps": 5}
+    if preset == "tuned":
+        given |= find_method(name).config.presets()["tuned"] | {"forget_ceiling": 100.0}
+    fields = find_method(name).config().to_dict()
+    unlearner = make(name, trained, **{k: v for k, v in given.items() if k in fields})
     before = {k: p.detach().clone() for k, p in unlearner.effect.parameters.items()}
     outcome = unlearner.forget(STREAM[0])
     assert outcome.details["steps"] == unlearner.config.steps
@@ -377,7 +381,7 @@ def test_every_method_says_what_it_is_and_unknown_ones_are_refused():
         assert method.name == name
         assert method.about
         assert "use_guard" in method.config().to_dict()
-    with pytest.raises(InputError, match="unknown method 'nope'.*asu"):
+    with pytest.raises(InputError, match=r"unknown method 'nope'.*asu"):
         find_method("nope")
 
 

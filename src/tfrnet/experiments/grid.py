@@ -25,7 +25,7 @@ _OWN: dict[str, Sequence[Point]] = {
     "graddiff": ({"forget_weight": 1.0}, {"forget_weight": 0.3}),
     "npo": ({"beta": 0.1}, {"beta": 1.0}),
     "simnpo": ({"beta": 4.5, "forget_weight": 0.125}, {"beta": 0.5, "forget_weight": 1.0}),
-    "rmu": ({"retain_weight": 1200.0}, {"retain_weight": 100.0}),
+    "rmu": ({"retain_weight": 1200.0}, {"retain_weight": 1.0}),
     "asu": ({"forget_weight": 0.1}, {"forget_weight": 1.0}),
     "llm-eraser": ({"forget_weight": 0.01}, {"forget_weight": 0.3}),
     "o3": ({"gate": "tofu"}, {"gate": "soft"}),
