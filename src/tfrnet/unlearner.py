@@ -51,6 +51,9 @@ class Effect(Protocol):
     def layout(self) -> list[list[Any]]:
         """Return what a state's tensors belong to in the model: names and sizes."""
 
+    def folded(self) -> dict[str, torch.Tensor]:
+        """Return the weights that an ordinary model needs to act like this one."""
+
     def detach(self) -> None:
         """Leave the model as it was before."""
 

@@ -28,7 +28,7 @@ from tfrnet.state.verify import verify
 REQUESTS = 8
 MOMENTS = 12
 # Of what the ledger says of a request, this differs from run to run.
-VARYING = {"time", "seconds", "hash", "previous", "request_digest"}
+VARYING = {"time", "seconds", "memory", "hash", "previous", "request_digest"}
 
 # Reads the arguments of a run as a line of JSON, answers with the process id, then with the exit
 # code (negative for a signal). Syncs are slowed down so that many moments fall into a commit.

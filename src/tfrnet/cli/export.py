@@ -1,4 +1,4 @@
-"""`tfrnet export`: the masked model as an ordinary model folder."""
+"""`tfrnet export`: what a state made of a model, as an ordinary model folder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def command(
     state: opt.State = opt.DEFAULT_STATE,
     model: opt.Model = None,
     format: Annotated[
-        str, typer.Option(help="dense: the mask folded into a copy of the weights.")
+        str, typer.Option(help="dense: mask, adapter or trained weights in a copy of the model.")
     ] = "dense",
     generation: Annotated[
         int | None, typer.Option(min=0, help="Generation; the current one without it.")
@@ -29,10 +29,10 @@ def command(
     device: opt.Device = "auto",
     as_json: opt.AsJson = False,
 ) -> int:
-    """Fold the mask into a copy of the weights: a model that any tool loads, at no extra cost.
+    """Fold a state into a copy of the weights: a model that any tool loads, at no extra cost.
 
-    Success is reported only after the exported model was loaded and its logits agreed with the
-    masked model's.
+    Works for every method but o3, whose adapter depends on the prompt. Success is reported only
+    after the exported model was loaded and its logits agreed with the live model's.
     """
     if format not in FORMATS:
         raise InputError(f"unknown format {format!r}; there is: {', '.join(FORMATS)}")
@@ -54,10 +54,10 @@ def command(
         "generation": number,
         "state_digest": store.history.digests[number],
     }
-    with apply_state(loaded.model, state, number) as mask, output.waiting("exporting"):
-        difference = export_dense(mask, loaded.tokenizer, out, provenance)
+    with apply_state(loaded.model, state, number) as effect, output.waiting("exporting"):
+        difference = export_dense(effect, loaded.tokenizer, out, provenance)
     output.say(
-        f"exported generation {number} to {out}; its logits agree with the masked model's "
+        f"exported generation {number} to {out}; its logits agree with the live model's "
         f"(relative difference {difference:.1e})"
     )
     output.result("export", {"out": str(out), "relative_difference": difference} | provenance)

@@ -17,6 +17,7 @@ from torch.utils.hooks import RemovableHandle
 
 from tfrnet.errors import InputError
 from tfrnet.masking.channels import ChannelIndex
+from tfrnet.masking.fold import folded_tensors
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -72,6 +73,10 @@ class ChannelMask:
     def layout(self) -> list[list[Any]]:
         """Return the projections and their numbers of channels."""
         return self.index.to_list()
+
+    def folded(self) -> dict[str, torch.Tensor]:
+        """Return the weights of an ordinary model that acts like this one."""
+        return folded_tensors(self.model, self.index, self.values)
 
     def detach(self) -> None:
         """Take the mask off: the model computes what it did before."""
