@@ -27,7 +27,7 @@ lint: $(READY)
 	$(BIN)/mypy
 
 test: lint
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses 2
 
 benchmark: $(READY)
 	$(BIN)/python benchmarks/engine.py

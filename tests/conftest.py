@@ -18,7 +18,8 @@ from tests import tiny
 
 @pytest.fixture(autouse=True)
 def _two_threads() -> None:
-    torch.set_num_threads(2)
+    # Beside another worker of pytest-xdist a second thread would only wait.
+    torch.set_num_threads(1 if "PYTEST_XDIST_WORKER" in os.environ else 2)
 
 
 @pytest.fixture(scope="session")
