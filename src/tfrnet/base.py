@@ -32,6 +32,8 @@ class BaseUnlearner(ABC, Generic[S]):
     method: ClassVar[str]
     state: S
     effect: Effect
+    retain: list[Example]
+    _retain_encoded: list[Encoded]
 
     def __init__(
         self,
@@ -45,8 +47,6 @@ class BaseUnlearner(ABC, Generic[S]):
         batch_size: int = 8,
         gradient_checkpointing: bool = False,
     ) -> None:
-        if not retain:
-            raise InputError("retain data is needed: without it nothing says what to keep")
         if batch_size < 1:
             raise InputError(f"the batch size must be at least 1, not {batch_size}")
         self.model = model
@@ -101,9 +101,14 @@ class BaseUnlearner(ABC, Generic[S]):
 
         Retain data given here replaces the present, for the requests after it too.
         """
+        before = self.retain, self._retain_encoded
         if retain is not None:
             self._set_retain(retain)
-        proposal = self.propose(request, report)
+        try:
+            proposal = self.propose(request, report)
+        except BaseException:
+            self.retain, self._retain_encoded = before
+            raise
         self.adopt(proposal)
         return proposal.outcome
 
@@ -189,8 +194,11 @@ class BaseUnlearner(ABC, Generic[S]):
         return [self._retain_encoded[i] for i in chosen]
 
     def _set_retain(self, retain: Sequence[Example]) -> None:
+        if not retain:
+            raise InputError("retain data is needed: without it nothing says what to keep")
+        # Encoded first, so that an error leaves the present data.
+        self._retain_encoded = self._encode(retain, "retain data")
         self.retain = list(retain)
-        self._retain_encoded = self._encode(self.retain, "retain data")
 
     def _encode(self, examples: Sequence[Example], label: str) -> list[Encoded]:
         return encode_all(examples, self.tokenizer, self._max_length, label)

@@ -49,7 +49,12 @@ class Outcome:
     def to_dict(self) -> dict[str, Any]:
         """Return the record as plain JSON values; a number that is not finite becomes null."""
         values = asdict(self) | {"top_channels": list(self.top_channels)}
-        return {
-            name: None if isinstance(value, float) and not math.isfinite(value) else value
-            for name, value in values.items()
-        }
+        values["details"] = _plain(values["details"])
+        return _plain(values)
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in values.items()
+    }

@@ -51,6 +51,7 @@ def row(method: str, point: int, stream: str, score: float) -> dict:
         "point": point,
         "stream": stream,
         "seed": 1000,
+        "requests": 5,
         "trade_off": score,
         "settings": {"steps": point},
     }
@@ -71,6 +72,28 @@ def test_the_best_mean_over_streams_is_chosen_among_equally_many_points():
     assert {entry["points_tried"] for entry in chosen.values()} == {2}
     with pytest.raises(InputError, match="no point of npo"):
         choose([r for r in rows if r["method"] == "ga"], plan)
+
+
+def test_results_of_streams_of_another_length_are_not_taken_for_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    short = SearchPlan(methods=("ga",), streams=("a",), requests=2, budget=1)
+    long = SearchPlan(methods=("ga",), streams=("a",), requests=5, budget=1)
+    first, second = (row("ga", 0, "a", v) | {"key": "ga/0/a/1000"} for v in (10, 20))
+    first["requests"] = 2
+    results = tmp_path / "trials.jsonl"
+    results.write_text(json.dumps(first) + "\n")
+    todo: list = []
+
+    def run(plan, machine, trials, deadline):
+        todo.extend(trials)
+        yield second
+
+    monkeypatch.setattr("tfrnet.experiments.search._run", run)
+    rows = run_search(long, None, results, lambda row: None)  # type: ignore[arg-type]
+    assert "ga/0/a/1000" in {trial.key for trial in todo}
+    assert choose(rows, long)["ga"]["trade_off"] == 20
+    assert choose(rows, short)["ga"]["trade_off"] == 10
 
 
 def test_a_search_runs_resumes_and_leaves_the_model_as_it_was(tiny_folder: Path, tmp_path: Path):

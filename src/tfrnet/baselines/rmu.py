@@ -139,6 +139,8 @@ def _trained_modules(model: PreTrainedModel, config: RMUConfig) -> list[str]:
     wanted = config.trained_layers
     if wanted is None:
         wanted = tuple(range(max(0, config.layer - 2), config.layer + 1))
+    if not wanted:
+        raise InputError("trained_layers names no layer, so RMU has nothing to train")
     names = {module: name for name, module in model.named_modules()}
     found = []
     for number in wanted:

@@ -81,14 +81,16 @@ Keep = Annotated[
     int | None,
     typer.Option(
         min=1,
-        help="Generations kept for rollback, besides the first; 20, or as many as there are.",
+        help="Generations kept for rollback and 'eval --tasks stream', besides the first; 20, or "
+        "as many as there are, but fewer (2 at least) where 20 would take over 4 GB.",
         show_default=False,
     ),
 ]
 Checkpointing = Annotated[
     bool,
     typer.Option(
-        "--gradient-checkpointing", help="Trade time for memory when a large model is scored."
+        "--gradient-checkpointing",
+        help="Trade time for memory when a large model is scored or trained.",
     ),
 ]
 DataDir = Annotated[

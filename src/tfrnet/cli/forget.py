@@ -33,9 +33,10 @@ def command(
     gradient_checkpointing: opt.Checkpointing = False,
     as_json: opt.AsJson = False,
 ) -> int:
-    """Forget one request: score, suppress, recover, and commit if the guard agrees.
+    """Forget one request by a method, and commit what came of it if the guard agrees.
 
-    Exit code 0: accepted. 1: rejected by the guard, nothing changed. 2: the input cannot be used.
+    Exit code 0: accepted. 1: rejected by the guard, or since training diverged; nothing changed.
+    2: the input cannot be used.
     """
     from tfrnet.data.requests import read_one_request
 

@@ -73,7 +73,7 @@ def command(
 
         rows = run_search(plan, machine, out / "trials.jsonl", report, minutes)
     wanted = {trial.key for trial in trials}
-    done = sum(row["key"] in wanted for row in rows)
+    done = sum(row["key"] in wanted for row in plan.own(rows))
     if done < len(trials):
         output.say(f"{done} of {len(trials)} trials are done; the same command goes on")
     chosen = choose(rows, plan)

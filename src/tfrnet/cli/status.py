@@ -60,7 +60,8 @@ def _mask_figures(store: StateStore) -> dict[str, Any]:
     from tfrnet.masking.mask import capacity, dormant
     from tfrnet.tfr.memory import ChannelState
 
-    state = store.load()
+    # A state of another method may be as large as its model, and has nothing to be counted.
+    state = store.load() if store.manifest.method == "tfr" else None
     if not isinstance(state, ChannelState):
         return {}
     threshold = store.manifest.tfr_config().dormant_threshold

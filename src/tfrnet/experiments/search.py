@@ -64,6 +64,15 @@ class SearchPlan:
                 ]
         return found
 
+    def own(self, rows: Sequence[Row]) -> list[Row]:
+        """Return the results that belong to this plan; a file may hold those of others too."""
+        return [
+            row
+            for row in rows
+            if (row["seed"], row["requests"]) == (self.seed, self.requests)
+            and row["stream"] in self.streams
+        ]
+
     def splits(self, source: Source) -> dict[str, Split]:
         """Return the tuning streams."""
         sizes = Sizes(requests=self.requests, forget_eval=self.requests * 8, heldout=self.heldout)
@@ -94,7 +103,7 @@ def run_search(
     After `minutes` no new trial begins.
     """
     done = read_rows(results)
-    known = {row["key"] for row in done}
+    known = {row["key"] for row in plan.own(done)}
     todo = [trial for trial in plan.trials() if trial.key not in known]
     deadline = time.monotonic() + 60 * minutes if minutes else None
     results.parent.mkdir(parents=True, exist_ok=True)
@@ -119,9 +128,8 @@ def choose(rows: Sequence[Row], plan: SearchPlan) -> dict[str, Any]:
     Every method is allowed as many points as the one with the fewest whole ones.
     """
     scores: dict[str, dict[int, dict[str, Row]]] = defaultdict(lambda: defaultdict(dict))
-    for row in rows:
-        if row["seed"] == plan.seed and row["stream"] in plan.streams:
-            scores[row["method"]][row["point"]][row["stream"]] = row
+    for row in plan.own(rows):
+        scores[row["method"]][row["point"]][row["stream"]] = row
     whole = {
         method: [p for p in range(plan.budget) if len(scores[method][p]) == len(plan.streams)]
         for method in plan.methods

@@ -28,6 +28,8 @@ def smoothed_attention(
     wanted = range(len(blocks)) if layers is None else sorted(layers)
     if outside := [i for i in wanted if i >= len(blocks)]:
         raise InputError(f"layer {outside[0]} is to be smoothed, but there are {len(blocks)}")
+    if not wanted:
+        raise InputError("no layer is to be smoothed, so the teacher would have nothing to teach")
     found: list[Any] = [attention for i in wanted for attention in _attentions(blocks[i])]
     if not found:
         raise InputError(

@@ -96,9 +96,15 @@ def input_device(model: PreTrainedModel) -> torch.device:
 
 @contextmanager
 def frozen(model: PreTrainedModel) -> Iterator[None]:
-    """Freeze all weights and switch off dropout, and put both back afterwards."""
+    """Freeze all weights and switch off dropout, and put both back afterwards.
+
+    Gradients that are there already are set aside meanwhile: no step may add to them.
+    """
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    gradients = [(p, p.grad) for p in model.parameters() if p.grad is not None]
     modes = {module: module.training for module in model.modules()}
+    for parameter, _ in gradients:
+        parameter.grad = None
     for parameter in trainable:
         parameter.requires_grad_(False)
     model.eval()
@@ -107,6 +113,8 @@ def frozen(model: PreTrainedModel) -> Iterator[None]:
     finally:
         for parameter in trainable:
             parameter.requires_grad_(True)
+        for parameter, gradient in gradients:
+            parameter.grad = gradient
         for module, training in modes.items():
             module.training = training
 

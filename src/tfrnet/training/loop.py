@@ -14,6 +14,7 @@ import torch
 from tfrnet.accounting import Account
 from tfrnet.base import BaseUnlearner
 from tfrnet.data.examples import Encoded, Example, with_eos
+from tfrnet.errors import InputError
 from tfrnet.models.checkpointing import checkpointed
 from tfrnet.models.forward import Batch, answer_logits, collate, input_device
 from tfrnet.outcome import Outcome
@@ -120,6 +121,11 @@ class GradientUnlearner(BaseUnlearner[TensorState]):
         with account.time("forget_loss"):
             say("measuring the forget loss")
             forget_before = self._mean_loss(forget)
+        if not math.isfinite(forget_before):
+            raise InputError(
+                f"the loss on request {name!r} is {forget_before} before any step; "
+                "nothing was changed"
+            )
         targets = self._targets(forget)
         with account.time("reference"):
             say(self.reference_stage)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
@@ -33,22 +34,25 @@ class LoraEffect:
     ) -> None:
         from peft import LoraConfig
         from peft.tuners.lora import LoraModel
+        from peft.tuners.tuners_utils import BaseTunerLayer
 
+        if any(isinstance(module, BaseTunerLayer) for module in model.modules()):
+            raise InputError("the model carries an adapter already; merge it into its weights")
         names = target_modules if isinstance(target_modules, str) else list(target_modules)
         config = LoraConfig(r=rank, lora_alpha=alpha, target_modules=names, task_type="CAUSAL_LM")
         self.model = model
         training = [parameter for parameter in model.parameters() if parameter.requires_grad]
         try:
-            self._tuner = LoraModel(model, {_ADAPTER: config}, _ADAPTER)
-        except ValueError as error:
+            # peft starts from random numbers, which are not used: those of others stay as they are.
+            with torch.random.fork_rng(devices=[]):
+                self._tuner = LoraModel(model, {_ADAPTER: config}, _ADAPTER)
+            self.layers = _adapted(model)
+        except (ValueError, re.error) as error:
+            _take_off(model)
             raise InputError(f"no adapter can be put on this model: {error}") from error
-        for parameter in training:
-            parameter.requires_grad_(True)  # peft has frozen what is not the adapter
-        self.layers = {
-            name: module
-            for name, module in model.named_modules()
-            if hasattr(module, "lora_A") and _ADAPTER in module.lora_A
-        }
+        finally:
+            for parameter in training:
+                parameter.requires_grad_(True)  # peft has frozen what is not the adapter
         self.parameters: dict[str, nn.Parameter] = {}
         for name, layer in self.layers.items():
             for factor in ("lora_A", "lora_B"):
@@ -95,6 +99,30 @@ class LoraEffect:
 
     def __exit__(self, *exception: object) -> None:
         self.detach()
+
+
+def _adapted(model: PreTrainedModel) -> dict[str, Any]:
+    """Return the projections that have an adapter; one on anything else would not be trained."""
+    from peft.tuners.lora import LoraLayer
+
+    found = {name: m for name, m in model.named_modules() if isinstance(m, LoraLayer)}
+    for name, layer in found.items():
+        if _ADAPTER not in layer.lora_A:
+            raise ValueError(f"target_modules names {name}, which is no linear projection")
+        if layer.get_base_layer().weight.is_meta:
+            raise ValueError(f"{name} is offloaded, and so its adapter would be; load it whole")
+    return found
+
+
+def _take_off(model: PreTrainedModel) -> None:
+    """Give a model its own modules back where putting an adapter on ended half-way."""
+    from peft.tuners.lora import LoraLayer
+
+    for name, module in list(model.named_modules()):
+        if isinstance(module, LoraLayer):
+            parent, _, last = name.rpartition(".")
+            setattr(model.get_submodule(parent), last, module.get_base_layer())
+    model.__dict__.pop("peft_config", None)
 
 
 def _initial(name: str, parameter: nn.Parameter, generator: torch.Generator) -> torch.Tensor:

@@ -17,18 +17,20 @@ from torch.nn.functional import logsigmoid
 
 def token_losses(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Return the negative log-likelihood of every answer token. [T]."""
-    return nn.functional.cross_entropy(_wide(logits), targets, reduction="none")
+    # A model over several devices may answer on another than it was asked on.
+    return nn.functional.cross_entropy(_wide(logits), targets.to(logits.device), reduction="none")
 
 
 def sequence_sums(losses: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     """Return the sum of each sequence's token losses. [B]."""
+    rows = rows.to(losses.device)
     count = int(rows.max()) + 1
     return torch.zeros(count, dtype=losses.dtype, device=losses.device).index_add(0, rows, losses)
 
 
 def sequence_means(losses: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     """Return the mean of each sequence's token losses. [B]."""
-    return sequence_sums(losses, rows) / torch.bincount(rows)
+    return sequence_sums(losses, rows) / torch.bincount(rows.to(losses.device))
 
 
 def gradient_ascent(losses: torch.Tensor) -> torch.Tensor:

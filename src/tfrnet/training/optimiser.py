@@ -33,10 +33,12 @@ class MasterAdamW:
                 self._masters[name] = parameter
             else:
                 self._masters[name] = nn.Parameter(start.float().clone())
-            parameter.requires_grad_(True)
         self._adam = torch.optim.AdamW(
             self._masters.values(), lr=learning_rate, weight_decay=weight_decay, eps=eps
         )
+        # Last: without memory for the copies nothing is left to gather gradients.
+        for parameter in self._parameters.values():
+            parameter.requires_grad_(True)
 
     def step(self) -> None:
         """Take one step along the gradients, which are then gone."""

@@ -23,12 +23,16 @@ class WeightsEffect:
 
     def __init__(self, model: PreTrainedModel, names: Collection[str] | None = None) -> None:
         """Take over the named parameters, or all."""
+        if getattr(model, "is_quantized", False):
+            raise InputError("the model is quantised, so it cannot be trained; use trained=lora")
         self.model = model
         self.parameters: dict[str, nn.Parameter] = {
             name: parameter
             for name, parameter in model.named_parameters()
             if names is None or name in names
         }
+        for name in sorted(set(names or ()) - set(self.parameters)):
+            raise InputError(f"{type(model).__name__} has no weight {name} that could be trained")
         for name, parameter in self.parameters.items():
             if parameter.is_meta:
                 raise InputError(f"{name} is offloaded, so it cannot be trained; load it whole")
