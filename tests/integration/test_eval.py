@@ -432,6 +432,26 @@ def test_a_stream_for_a_program_and_a_person(
     assert "stream looks at what a state made a model forget; give --state FOLDER" in error
 
 
+def test_the_stream_of_a_method_without_a_mask(
+    tfrnet: Tfrnet, data: Path, split: Path, tiny_folder: Path, tmp_path: Path
+) -> None:
+    run = ["--stream", split / "requests.jsonl", "--retain", split / "retain.jsonl"]
+    run += ["--model", tiny_folder, "--device", "cpu", "--method", "ga", "--set", "steps=1"]
+    tfrnet("run", *run, "--state", tmp_path / "ga")
+    options = ["--split", split, "--tasks", "stream", "--data-dir", data]
+    title, head, nothing, *rows = tfrnet(
+        "eval", *options, "--state", tmp_path / "ga"
+    ).out.splitlines()
+    assert title.startswith("stream, ")
+    assert head.split() == ["after", "fixed", "seen", "unseen"]
+    assert nothing.split()[0] == "nothing"
+    assert rows
+    tfrnet("run", *run, "--state", tmp_path / "short", "--keep", 1)
+    error = tfrnet("eval", *options, "--state", tmp_path / "short").error
+    assert "generation 1" in error
+    assert "run it with --keep" in error
+
+
 # TOFU, privacy, and the retain-only model
 
 

@@ -95,24 +95,21 @@ def _show_robustness(output: Output, result: Mapping[str, Any]) -> None:
 
 
 def _show_stream(output: Output, result: Mapping[str, Any]) -> None:
-    forgetting, structure = result["forgetting"], result["structure"]
+    forgetting = result["forgetting"]
+    # Only a method with a mask has one whose channels can be counted.
+    structure = result.get("structure")
     output.say(
         f"stream, {len(result['requests'])} requests on {result['forget_task']}, "
         f"{sum(result['accepted'])} accepted; accuracy on forgotten items in percent"
     )
-    output.say(
-        f"  {'after':<24}{'fixed':>8}{'seen':>8}{'unseen':>8}{'dormant':>9}{'suppressed':>12}"
-        f"{'recovered':>11}{'core':>7}{'new':>7}{'recurring':>11}"
-    )
+    head = f"  {'after':<24}{'fixed':>8}{'seen':>8}{'unseen':>8}"
+    output.say(head + (_STRUCTURE_HEAD if structure else ""))
     output.say(f"  {'nothing':<24}{forgetting['fixed'][0]:8.1f}")
     for t, name in enumerate(result["requests"]):
         unseen = f"{forgetting['unseen'][t]:.1f}" if t < len(forgetting["unseen"]) else ""
-        share = structure["composition"][t]
         output.say(
             f"  {name:<24}{forgetting['fixed'][t + 1]:8.1f}{forgetting['seen'][t]:8.1f}"
-            f"{unseen:>8}{structure['dormant'][t + 1]:>9}{structure['suppressed_now'][t + 1]:>12}"
-            f"{structure['recovered'][t]:>11}{share['core']:7.2f}{share['new']:7.2f}"
-            f"{share['recurring']:11.2f}"
+            f"{unseen:>8}{_structure_cells(structure, t) if structure else ''}"
         )
     flips = forgetting["flip_back"]
     if flips["share"] is not None:
@@ -122,6 +119,20 @@ def _show_stream(output: Output, result: Mapping[str, Any]) -> None:
             f"their own request ({100 * flips['share']:.1f} %, 95 % interval {100 * low:.1f} to "
             f"{100 * high:.1f})"
         )
+
+
+_STRUCTURE_HEAD = (
+    f"{'dormant':>9}{'suppressed':>12}{'recovered':>11}{'core':>7}{'new':>7}{'recurring':>11}"
+)
+
+
+def _structure_cells(structure: Mapping[str, Any], t: int) -> str:
+    share = structure["composition"][t]
+    return (
+        f"{structure['dormant'][t + 1]:>9}{structure['suppressed_now'][t + 1]:>12}"
+        f"{structure['recovered'][t]:>11}{share['core']:7.2f}{share['new']:7.2f}"
+        f"{share['recurring']:11.2f}"
+    )
 
 
 def _percent(value: float, stderr: float | None) -> str:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tfrnet.data.protocol import Split
 from tfrnet.data.tasks import find_task
-from tfrnet.errors import InputError
+from tfrnet.errors import InputError, StateError
 from tfrnet.evaluation.evaluator import Evaluator
 from tfrnet.evaluation.metrics import reemergence
 from tfrnet.evaluation.metrics.structure import (
@@ -85,7 +85,10 @@ def measure_stream(
 
 
 def stream_entries(store: StateStore, split: Split) -> list[Entry]:
-    """Return the ledger's requests, which must be those of the split, in order and not undone."""
+    """Return the ledger's requests, which must be those of the split, in order and not undone.
+
+    The states after them must all be kept.
+    """
     if any(entry["kind"] == "rollback" for entry in store.entries):
         raise InputError(
             f"state {store.layout.folder} was rolled back: its stream has no one order"
@@ -97,6 +100,12 @@ def stream_entries(store: StateStore, split: Split) -> list[Entry]:
         raise InputError(
             f"state {store.layout.folder} does not hold the split's requests in their order; run "
             "the split's own requests.jsonl on a new state"
+        )
+    kept = store.layout.numbers()
+    if lost := sorted({entry["generation"] for entry in entries} - set(kept)):
+        raise StateError(
+            f"generation {lost[0]} is no longer kept in {store.layout.folder}, and a stream is "
+            f"measured after every request; run it with --keep {len(entries)} or more"
         )
     return list(entries)
 
