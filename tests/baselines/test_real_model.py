@@ -19,8 +19,11 @@ def sums(first: int) -> list[Example]:
 
 # A large rate makes one step enough; what is looked at is the direction.
 STRONG = {
-    **{"trained": "lora", "learning_rate": 5e-3, "steps": 1},
-    **{"retain_batch": 2, "guard_examples": 2},
+    "trained": "lora",
+    "learning_rate": 5e-3,
+    "steps": 1,
+    "retain_batch": 2,
+    "guard_examples": 2,
 }
 SETTINGS = {
     "tfr": {"guard_examples": 2, "retain_examples": 4, "steps": 1, "use_guard": False},
