@@ -96,6 +96,16 @@ def test_results_of_streams_of_another_length_are_not_taken_for_its_own(
     assert choose(rows, short)["ga"]["trade_off"] == 10
 
 
+def test_a_line_that_a_crash_cut_off_is_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    plan = SearchPlan(methods=("ga",), streams=("a",), budget=1)
+    whole, torn = (row("ga", p, "a", 10) | {"key": f"ga/{p}/a/1000"} for p in (1, 0))
+    results = tmp_path / "trials.jsonl"
+    results.write_text(json.dumps(whole) + "\n" + json.dumps(torn)[:40])
+    monkeypatch.setattr("tfrnet.experiments.search._run", lambda *arguments: iter([torn]))
+    assert run_search(plan, None, results, lambda row: None) == [whole, torn]  # type: ignore[arg-type]
+    assert read_rows(results) == [whole, torn]
+
+
 def test_a_search_runs_resumes_and_leaves_the_model_as_it_was(tiny_folder: Path, tmp_path: Path):
     source = Source("folder", made_up_folder(tmp_path / "data", 120))
     plan = SearchPlan(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -107,6 +108,7 @@ def run_search(
     todo = [trial for trial in plan.trials() if trial.key not in known]
     deadline = time.monotonic() + 60 * minutes if minutes else None
     results.parent.mkdir(parents=True, exist_ok=True)
+    _cut_torn_line(results)
     with results.open("a") as file:
         for row in _run(plan, machine, todo, deadline):
             file.write(json.dumps(row) + "\n")
@@ -117,9 +119,16 @@ def run_search(
 
 
 def read_rows(results: Path) -> list[Row]:
-    """Return the results in a file."""
-    lines = results.read_text().splitlines() if results.is_file() else []
-    return [json.loads(line) for line in lines]
+    """Return the results in a file; a last line without an end is what a crash leaves."""
+    text = results.read_text() if results.is_file() else ""
+    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+
+
+def _cut_torn_line(results: Path) -> None:
+    data = results.read_bytes() if results.is_file() else b""
+    whole = data.rfind(b"\n") + 1
+    if whole < len(data):
+        os.truncate(results, whole)
 
 
 def choose(rows: Sequence[Row], plan: SearchPlan) -> dict[str, Any]:
