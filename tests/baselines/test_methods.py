@@ -31,6 +31,7 @@ def _one_thread(_two_threads: None) -> None:
 def make(name: str, trained: str = "lora", model=None, seed: int = 0, batch_size=8, **settings):
     method = find_method(name)
     values = {"guard_examples": 4, "trained": trained, "learning_rate": 1e-3, "steps": 3}
+    values["lora_factor"] = 1.0
     config = method.config.from_dict(values | FITTING.get(name, {}) | settings)
     return method.unlearner(
         model or tiny.make_trained_model(),
@@ -72,6 +73,19 @@ def test_a_request_changes_the_model_and_can_be_taken_back_bit_for_bit(name, tra
     with torch.no_grad():
         assert torch.equal(model(PROBE).logits, before)
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+
+
+def test_an_adapter_learns_at_ten_times_the_rate_of_the_weights():
+    """B starts at 0 and Adam's first step is the rate, so that the rate can be read off."""
+    unlearner = make("ga", "lora", learning_rate=1e-5, lora_factor=10.0, steps=1)
+    unlearner.forget(STREAM[0])
+    largest = max(
+        float(value.abs().max())
+        for name, value in unlearner.snapshot().tensors().items()
+        if name.endswith("lora_B")
+    )
+    assert largest == pytest.approx(1e-4, rel=1e-2)
+    assert find_method("ga").config().lora_factor == 10.0
 
 
 @pytest.mark.parametrize("preset", ["default", "tuned"])

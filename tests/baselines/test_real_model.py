@@ -21,6 +21,7 @@ def sums(first: int) -> list[Example]:
 STRONG = {
     "trained": "lora",
     "learning_rate": 5e-3,
+    "lora_factor": 1.0,
     "steps": 1,
     "retain_batch": 2,
     "guard_examples": 2,

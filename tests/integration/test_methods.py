@@ -180,12 +180,13 @@ def test_a_session_refuses_the_settings_of_another_method(tiny_folder, tokenizer
         Session(model, tokenizer, tmp_path, tiny.examples(8), method="ga", config=TFRConfig())
 
 
-def test_killed_in_mid_stream_it_goes_on_to_the_same_bits(tfrnet, opening, tmp_path):  # noqa: F811
+@pytest.mark.parametrize("name", ["graddiff", "o3"])
+def test_killed_in_mid_stream_it_goes_on_to_the_same_bits(tfrnet, opening, tmp_path, name):  # noqa: F811
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    assert tfrnet("run", *opening, "--state", whole, *options("graddiff")).code == 0
-    slow = ["--method", "graddiff", "--set", "steps=2", "--set", "guard_examples=4"]
+    assert tfrnet("run", *opening, "--state", whole, *options(name)).code == 0
+    again = ["--state", killed, *options(name)]
     process = subprocess.Popen(
-        [sys.executable, "-m", "tfrnet", "run", *map(str, opening), "--state", killed, *slow],
+        [sys.executable, "-m", "tfrnet", "run", *map(str, opening), *map(str, again)],
         stdout=subprocess.DEVNULL,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
     )

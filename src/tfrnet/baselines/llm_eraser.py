@@ -43,6 +43,7 @@ class LLMEraserConfig(TrainingSettings):
 
     trained: Literal["lora"] = option("lora", "lora: a low-rank adapter beside the weights (PEFT)")
     learning_rate: float = option(1e-4, "step size of AdamW", 0)
+    lora_factor: float = option(1.0, "lora: factor on the learning rate", 0)
     steps: int = option(20, "optimiser steps per request, after pruning", 1, 10_000)
     budget: int = option(128, "MLP channels that a request prunes", 0)
     max_pruned: float = option(0.04, "largest share of all MLP channels ever pruned", 0, 1)

@@ -51,6 +51,7 @@ class O3Config(TrainingSettings):
         "lora", "lora: a low-rank adapter beside the weights, which O3 cannot do without"
     )
     learning_rate: float = option(3e-4, "step size of AdamW", 0)
+    lora_factor: float = option(1.0, "lora: factor on the learning rate", 0)
     steps: int = option(15, "optimiser steps per request", 1, 10_000)
     orthogonal_weight: float = option(0.1, "lambda, weight of the distance to earlier adapters", 0)
     targets: Literal["auto", "refusal"] = option(

@@ -158,7 +158,7 @@ class GradientUnlearner(BaseUnlearner[TensorState]):
         optimiser = MasterAdamW(
             self.effect.parameters,
             self.state.tensors(),
-            config.learning_rate,
+            config.learning_rate * (config.lora_factor if config.trained == "lora" else 1.0),
             config.weight_decay,
             self.adam_eps,
         )

@@ -23,6 +23,7 @@ class TrainingSettings(Settings):
         "full", "full: the weights themselves; lora: a low-rank adapter beside them (PEFT)"
     )
     learning_rate: float = option(1e-5, "step size of AdamW", 0)
+    lora_factor: float = option(10.0, "lora: factor on the learning rate", 0)
     steps: int = option(5, "optimiser steps per request", 1, 10_000)
     weight_decay: float = option(0.0, "decoupled weight decay of AdamW", 0)
     retain_batch: int = option(8, "retain examples per step, new ones each time", 1)
