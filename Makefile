@@ -27,7 +27,7 @@ lint: $(READY)
 	$(BIN)/mypy
 
 test: lint
-	$(BIN)/pytest --numprocesses 2
+	$(BIN)/pytest --numprocesses 2 --dist worksteal
 
 benchmark: $(READY)
 	$(BIN)/python benchmarks/engine.py

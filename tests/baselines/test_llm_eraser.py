@@ -187,7 +187,7 @@ def test_without_a_budget_nothing_is_pruned_or_scored() -> None:
 def test_the_total_of_the_test_vector() -> None:
     net = make()
     forget = objectives.gradient_ascent(torch.tensor([3.0, 3.8]))
-    total = net._retain_weight() * 1.2 + net._forget_weight() * float(forget)
+    total = net.config.retain_weight * 1.2 + net.config.forget_weight * float(forget)
     assert total == pytest.approx(1.166, abs=1e-6)
     assert net._forget_loss(None, torch.tensor([3.0, 3.8]), None, None) == forget
 

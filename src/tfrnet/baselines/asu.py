@@ -58,12 +58,6 @@ class ASU(AnswerUnlearner):
     method = "asu"
     config: ASUConfig
 
-    def _forget_weight(self) -> float:
-        return self.config.forget_weight
-
-    def _retain_weight(self) -> float:
-        return self.config.retain_weight
-
     def _reference(self, forget: list[Encoded]) -> Teacher:
         config = self.config
         log_probs: dict[int, torch.Tensor] = {}

@@ -31,12 +31,6 @@ class GradientDifference(GradientAscent):
     method = "graddiff"
     config: GradDiffConfig
 
-    def _forget_weight(self) -> float:
-        return self.config.forget_weight
-
-    def _retain_weight(self) -> float:
-        return self.config.retain_weight
-
 
 METHOD = Method(
     name="graddiff",

@@ -147,12 +147,6 @@ class LLMEraser(AnswerUnlearner):
             raise DivergedError(reference.problem)
         return super()._backward(forget, reference, step)
 
-    def _forget_weight(self) -> float:
-        return self.config.forget_weight
-
-    def _retain_weight(self) -> float:
-        return self.config.retain_weight
-
     def _forget_loss(
         self, logits: torch.Tensor, losses: torch.Tensor, part: Part, reference: Any
     ) -> torch.Tensor:

@@ -45,12 +45,6 @@ class NPO(AnswerUnlearner):
     method = "npo"
     config: NPOConfig
 
-    def _forget_weight(self) -> float:
-        return self.config.forget_weight
-
-    def _retain_weight(self) -> float:
-        return self.config.retain_weight
-
     def _reference(self, forget: list[Encoded]) -> torch.Tensor:
         with self._acting_as(self.config.reference):
             sums = [

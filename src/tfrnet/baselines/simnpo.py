@@ -41,12 +41,6 @@ class SimNPO(AnswerUnlearner):
     method = "simnpo"
     config: SimNPOConfig
 
-    def _forget_weight(self) -> float:
-        return self.config.forget_weight
-
-    def _retain_weight(self) -> float:
-        return self.config.retain_weight
-
     def _forget_loss(
         self, logits: torch.Tensor, losses: torch.Tensor, part: Part, reference: Any
     ) -> torch.Tensor:

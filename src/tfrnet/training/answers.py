@@ -14,7 +14,10 @@ from tfrnet.training.losses import token_losses
 
 
 class AnswerUnlearner(GradientUnlearner):
-    """Adds a retain term: forget_weight * L_f + retain_weight * (token mean of the retain loss)."""
+    """Adds a retain term: forget_weight * L_f + retain_weight * (token mean of the retain loss).
+
+    A method without these settings has weights 1 and 0.
+    """
 
     # What L_f is a mean over, which says how the parts of a large request add up.
     mean_over: ClassVar[Literal["tokens", "sequences"]] = "sequences"
@@ -25,16 +28,11 @@ class AnswerUnlearner(GradientUnlearner):
     ) -> torch.Tensor:
         """Return L_f of a part from the logits and the losses of its answer tokens."""
 
-    def _forget_weight(self) -> float:
-        return 1.0
-
-    def _retain_weight(self) -> float:
-        return 0.0
-
     def _backward(self, forget: list[Encoded], reference: Any, step: int) -> float:
         tokens = sum(example.answer_length for example in forget)
         total = 0.0
-        weight = self._forget_weight()
+        settings = vars(self.config)
+        weight = settings.get("forget_weight", 1.0)
         for part in self._parts(forget):
             logits = answer_logits(self.model, part.batch)
             losses = token_losses(logits, part.batch.targets)
@@ -44,5 +42,5 @@ class AnswerUnlearner(GradientUnlearner):
             if weight:
                 loss = self._forget_loss(logits, losses, part, reference)
                 backward(weight * share / of * loss, "the forget loss")
-        self._retain_backward(self._retain_weight(), step)
+        self._retain_backward(settings.get("retain_weight", 0.0), step)
         return total / tokens
