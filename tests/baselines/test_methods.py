@@ -377,6 +377,34 @@ def test_smoothing_divides_the_scores_whatever_kernel_runs(implementation):
     torch.testing.assert_close(smoothed, by_hand, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("temperature", "weights", "output"),
+    [
+        (1.0, (0.218702, 0.763346, 0.017952), (0.236654, 0.781298)),
+        (2.0, (0.316982, 0.592201, 0.090817), (0.407799, 0.683018)),
+        (2.3, (0.326880, 0.562883, 0.110237), (0.437117, 0.673120)),
+    ],
+)
+def test_smoothed_attention_has_the_weights_worked_out_by_hand(temperature, weights, output):
+    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers.models.llama.modeling_llama import eager_attention_forward
+
+    from tfrnet.models.attention import smoothed_attention
+
+    sizes = {"vocab_size": 8, "hidden_size": 4, "intermediate_size": 4, "num_hidden_layers": 1}
+    model = LlamaForCausalLM(LlamaConfig(**sizes, num_attention_heads=1)).eval()
+    attention = model.model.layers[0].self_attn
+    query = torch.tensor([[[[1.0, 2.0, -1.0, 0.5]]]])
+    keys = torch.tensor([[[[1.0, 1, 0, 0], [0, 2, -1, 1], [-1, 0, 1, 0]]]])
+    values = torch.tensor([[[[1.0, 0], [0, 1], [1, 1]]]])
+    with smoothed_attention(model, temperature):
+        found, shares = eager_attention_forward(
+            attention, query, keys, values, None, scaling=attention.scaling
+        )
+    torch.testing.assert_close(shares.flatten(), torch.tensor(weights), rtol=0, atol=1e-5)
+    torch.testing.assert_close(found.flatten(), torch.tensor(output), rtol=0, atol=1e-5)
+
+
 @pytest.mark.parametrize("architecture", ["gpt2", "gpt_neox", "qwen3", "gemma3", "phi3"])
 def test_gradient_methods_work_on_other_architectures(architecture):
     for name in ("ga", "asu"):
