@@ -9,37 +9,38 @@ from contextlib import contextmanager
 
 import psutil
 import torch
+from torch import nn
 
 # How often the memory of a process is looked at; a peak shorter than this may be missed.
 _INTERVAL = 0.005
 
 
 class Account:
-    """Measures from `with` to its end. On GPUs torch's own counters are exact; on a CPU it is the
-    resident memory of the process, sampled.
+    """Measures from `with` to its end.
+
+    On GPUs memory is what torch has allocated on those that hold the model, exactly; on a CPU it is
+    the resident memory of the process, sampled.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, model: nn.Module) -> None:
         self._stages: dict[str, float] = {}
         self._done = threading.Event()
         self._sampler = threading.Thread(target=self._sample, daemon=True)
-        self._on_gpu = torch.cuda.is_available()
+        self._gpus = sorted({p.device.index for p in model.parameters() if p.is_cuda})
 
     def __enter__(self) -> Account:
         self._start = time.perf_counter()
-        if self._on_gpu:
-            for device in range(torch.cuda.device_count()):
-                torch.cuda.reset_peak_memory_stats(device)
+        for device in self._gpus:
+            torch.cuda.reset_peak_memory_stats(device)
         self.before = self.peak = self._now()
-        if not self._on_gpu:
+        if not self._gpus:
             self._sampler.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._done.set()
-        if self._on_gpu:
-            devices = range(torch.cuda.device_count())
-            self.peak = sum(torch.cuda.max_memory_allocated(device) for device in devices)
+        if self._gpus:
+            self.peak = sum(torch.cuda.max_memory_allocated(device) for device in self._gpus)
         else:
             self._sampler.join()
             self.peak = max(self.peak, self._now())
@@ -52,6 +53,8 @@ class Account:
         try:
             yield
         finally:
+            for device in self._gpus:
+                torch.cuda.synchronize(device)  # what was asked for in this stage counts in it
             spent = time.perf_counter() - start
             self._stages[stage] = self._stages.get(stage, 0.0) + spent
 
@@ -61,9 +64,8 @@ class Account:
         return {name: round(value, 4) for name, value in (self._stages | {"total": total}).items()}
 
     def _now(self) -> int:
-        if self._on_gpu:
-            devices = range(torch.cuda.device_count())
-            return sum(torch.cuda.memory_allocated(device) for device in devices)
+        if self._gpus:
+            return sum(torch.cuda.memory_allocated(device) for device in self._gpus)
         return int(psutil.Process().memory_info().rss)
 
     def _sample(self) -> None:

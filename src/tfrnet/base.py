@@ -116,7 +116,7 @@ class BaseUnlearner(ABC, Generic[S]):
         """Work out what a request would do, leaving state and model as they are."""
         say = report or (lambda stage: None)
         (forget,) = self.prepare([request])
-        with frozen(self.model), Account() as account:
+        with frozen(self.model), Account(self.model) as account:
             try:
                 proposal = self._propose(request.id, forget, say, account)
             finally:

@@ -1,0 +1,34 @@
+"""Seconds and bytes of a block, against blocks whose cost is known."""
+
+import time
+
+import pytest
+import torch
+
+from tfrnet.accounting import Account
+
+
+def test_a_large_tensor_that_is_gone_again_is_in_the_peak():
+    with Account(torch.nn.Linear(2, 2)) as account:
+        large = torch.ones(50_000_000)  # 200 MB
+        time.sleep(0.05)
+        del large
+    assert 150e6 < account.peak - account.before < 400e6
+
+
+def test_stages_add_up_and_the_total_holds_them():
+    with Account(torch.nn.Linear(2, 2)) as account:
+        for _ in range(2):
+            with account.time("nap"):
+                time.sleep(0.03)
+        time.sleep(0.02)
+    seconds = account.seconds()
+    assert seconds["nap"] == pytest.approx(0.06, abs=0.05)
+    assert seconds["total"] >= seconds["nap"] + 0.02
+
+
+def test_a_stage_that_fails_is_counted_too():
+    account = Account(torch.nn.Linear(2, 2))
+    with pytest.raises(ValueError, match="no"), account, account.time("failing"):
+        raise ValueError("no")
+    assert set(account.seconds()) == {"failing", "total"}
