@@ -5,6 +5,8 @@
 The first request of a stream is applied to a prepared backbone by each method at each preset, and
 taken back again. Seconds are those of the request, without the guard and the loss measurements,
 which are the same for all; memory is the peak above what was there before the request began.
+Inference is the evaluation of some held-out items after the request, over that of the untouched
+model.
 """
 
 from __future__ import annotations
@@ -12,13 +14,17 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import time
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from tfrnet.data.protocol import make_split
+from tfrnet.data.protocol import Split, make_split
 from tfrnet.data.sources import Source
+from tfrnet.data.tasks import find_task
+from tfrnet.evaluation.evaluator import Evaluator
+from tfrnet.evaluation.tasks import evaluate_task
 from tfrnet.models.load import LoadedModel, load_model
 from tfrnet.session import versions
 from tfrnet.unlearner import find_method, method_names
@@ -35,6 +41,7 @@ def main() -> None:
     parser.add_argument("--methods", default=",".join(method_names()))
     parser.add_argument("--presets", default="default,tuned")
     parser.add_argument("--trained", default="", help="full or lora, where a method has both")
+    parser.add_argument("--items", type=int, default=32, help="held-out items for inference")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--out", type=Path)
@@ -44,20 +51,22 @@ def main() -> None:
     split = make_split(options.task, 0, source)
     rows = []
     # Once for nothing: the first request of a process also pays for loading kernels.
-    run(loaded, "ga", "default", options.trained, split)
+    run(loaded, "ga", "default", options.trained, split, options.items)
+    untouched = inference_seconds(loaded, split, options.items)
     for name in options.methods.split(","):
         presets = find_method(name).config.presets()
         for preset in options.presets.split(","):
             if preset not in presets:
                 continue
-            rows.append(run(loaded, name, preset, options.trained, split))
+            row = run(loaded, name, preset, options.trained, split, options.items)
+            rows.append(row | {"inference": row["inference_seconds"] / untouched})
             print(line(rows[-1]), flush=True)
             if options.out:
                 result = facts(options, loaded, split) | {"rows": rows}
                 options.out.write_text(json.dumps(result, indent=1) + "\n")
 
 
-def facts(options: argparse.Namespace, loaded: LoadedModel, split: Any) -> dict[str, Any]:
+def facts(options: argparse.Namespace, loaded: LoadedModel, split: Split) -> dict[str, Any]:
     """Return what a result depends on."""
     device = next(loaded.model.parameters()).device
     return {
@@ -72,7 +81,9 @@ def facts(options: argparse.Namespace, loaded: LoadedModel, split: Any) -> dict[
     }
 
 
-def run(loaded: LoadedModel, name: str, preset: str, trained: str, split: Any) -> dict[str, Any]:
+def run(
+    loaded: LoadedModel, name: str, preset: str, trained: str, split: Split, items: int
+) -> dict[str, Any]:
     """Apply the first request by one method, and take it back."""
     method = find_method(name)
     config = method.config.preset(preset)
@@ -83,6 +94,7 @@ def run(loaded: LoadedModel, name: str, preset: str, trained: str, split: Any) -
     try:
         outcome = unlearner.forget(split.requests()[0])
         moved = changed_share(unlearner)
+        inference = inference_seconds(loaded, split, items)
     finally:
         unlearner.detach()
     seconds = dict(outcome.seconds)
@@ -100,9 +112,18 @@ def run(loaded: LoadedModel, name: str, preset: str, trained: str, split: Any) -
         "peak_above_before": outcome.memory["peak"] - outcome.memory["before"],
         "state_bytes": outcome.memory["state"],
         "changed": moved,
+        "inference_seconds": round(inference, 3),
         "details": dict(outcome.details),
         "settings": config.to_dict(),
     }
+
+
+def inference_seconds(loaded: LoadedModel, split: Split, items: int) -> float:
+    """Return the seconds that some held-out items of every task take."""
+    start = time.perf_counter()
+    for task, held in split.heldout.items():
+        evaluate_task(Evaluator(loaded, 16), find_task(task), held[:items], "heldout")
+    return time.perf_counter() - start
 
 
 def changed_share(unlearner: Any) -> float:
@@ -128,7 +149,8 @@ def line(row: dict[str, Any]) -> str:
         f"{row['method']:<11}{row['preset']:<9}{row['trained']:<6}{row['outcome']:<9} "
         f"forget {forget[0]:.3f} -> {forget[1]:.3f}  guard {guard[0]:.3f} -> {guard[1]:.3f}  "
         f"{row['seconds']:.2f} s  +{row['peak_above_before'] / 1e6:.0f} MB  "
-        f"state {row['state_bytes'] / 1e6:.1f} MB  changed {100 * row['changed']:.1f} %"
+        f"state {row['state_bytes'] / 1e6:.1f} MB  changed {100 * row['changed']:.1f} %  "
+        f"inference x {row['inference']:.2f}"
     )
 
 

@@ -36,7 +36,8 @@ def command(
 ) -> int:
     """Forget a stream of requests. Stop it at any time; the same command goes on.
 
-    The final state is the same, bit for bit, as that of a run that was never stopped.
+    The final state is that of a run that was never stopped: on a CPU bit for bit, on a GPU up to
+    the order in which it adds numbers up.
     Exit code 0: all of the stream is applied. 1: some of it was rejected, in this run or an
     earlier one. 2: the input cannot be used.
     """
