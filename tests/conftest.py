@@ -7,9 +7,7 @@ import os
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 # Beside another worker of pytest-xdist a second thread would only wait, in subprocesses too.
-PARALLEL = "PYTEST_XDIST_WORKER" in os.environ
-if PARALLEL:
-    os.environ["OMP_NUM_THREADS"] = "1"
+os.environ.update({"OMP_NUM_THREADS": "1"} if "PYTEST_XDIST_WORKER" in os.environ else {})
 
 from pathlib import Path
 
@@ -22,7 +20,7 @@ from tests import tiny
 
 @pytest.fixture(autouse=True)
 def _two_threads() -> None:
-    torch.set_num_threads(1 if PARALLEL else 2)
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
 
 
 @pytest.fixture(scope="session")
