@@ -45,6 +45,11 @@ def test_reporting_seeds_are_not_tuned_on():
         SearchPlan(methods=("ga",), seed=0)
 
 
+def test_unknown_methods_are_named_before_anything_is_loaded():
+    with pytest.raises(InputError, match="unknown method 'nope'"):
+        SearchPlan(methods=("ga", "nope"))
+
+
 def row(method: str, point: int, stream: str, score: float) -> dict:
     return {
         "method": method,

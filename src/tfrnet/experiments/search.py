@@ -25,6 +25,7 @@ from tfrnet.errors import InputError
 from tfrnet.experiments.grid import grid
 from tfrnet.experiments.trial import UNTOUCHED, Trial, run_trial
 from tfrnet.models.load import LoadedModel, load_model
+from tfrnet.unlearner import find_method
 
 # Seeds below this are for reporting.
 FIRST_TUNING_SEED = 1000
@@ -49,6 +50,8 @@ class SearchPlan:
                 f"seeds below {FIRST_TUNING_SEED} are for reporting; tune on another, "
                 f"such as {FIRST_TUNING_SEED}"
             )
+        for method in self.methods:
+            find_method(method)
 
     def trials(self) -> list[Trial]:
         """Return all trials: the untouched model, then every method's first point, and so on."""
@@ -176,8 +179,8 @@ def _start(plan: SearchPlan, machine: Machine) -> None:
     global _here
     # On a GPU: products of float32 numbers by tensor cores.
     torch.set_float32_matmul_precision("high")
-    loaded = load_model(machine.model, machine.dtype, machine.device)
-    _here = loaded, plan.splits(machine.source), machine.batch_size
+    splits = plan.splits(machine.source)  # first: data that is not there is noticed at once
+    _here = load_model(machine.model, machine.dtype, machine.device), splits, machine.batch_size
 
 
 def _one(trial: Trial) -> dict[str, Any]:
