@@ -16,6 +16,7 @@ from tfrnet.experiments.search import read_rows
 
 RESULTS = Path(__file__).parent / "results"
 Row = Mapping[str, Any]
+_PRESET_LABELS = {"default": "source", "tuned": "tuned"}
 
 
 def search_table() -> list[str]:
@@ -53,15 +54,17 @@ def cost_table() -> list[str]:
     """Return what the first request did and cost under every method."""
     result = json.loads((RESULTS / "methods-h200.json").read_text())
     lines = [
-        "| method | trained | forget loss after | guard loss after | s | peak | state | moved |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| method | settings | trained | forget loss | guard loss | s | peak | state | moved "
+        "| inference |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for row in result["rows"]:
         lines.append(
-            f"| {row['method']} | {row['trained']} | {row['forget_loss'][1]:.5f} | "
+            f"| {row['method']} | {_PRESET_LABELS[row['preset']]} | {row['trained']} | "
+            f"{row['forget_loss'][1]:.5f} | "
             f"{row['guard_loss'][1]:.4f} | {row['seconds']:.2f} | "
             f"{row['peak_above_before'] / 1e9:.2f} GB | {row['state_bytes'] / 1e6:.1f} MB | "
-            f"{100 * row['changed']:.1f} % |"
+            f"{100 * row['changed']:.1f} % | {row['inference']:.1f} |"
         )
     return lines
 
