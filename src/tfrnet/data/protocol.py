@@ -74,6 +74,11 @@ class Split:
                 parts[f"{kind}/{task}"] = items
         return parts
 
+    def is_fixed(self) -> list[bool]:
+        """Tell of each forgotten item whether it is in the part that is always evaluated."""
+        fixed = {item.digest for item in self.forget_eval}
+        return [item.digest in fixed for item in self.forget]
+
     def requests(self) -> list[Request]:
         """Return the stream of deletion requests."""
         size = self.request_size

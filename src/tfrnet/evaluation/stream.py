@@ -6,39 +6,22 @@ The states in between are the generations that a state folder keeps, so nothing 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from tfrnet.data.protocol import Split
 from tfrnet.data.tasks import find_task
 from tfrnet.errors import InputError, StateError
 from tfrnet.evaluation.evaluator import Evaluator
-from tfrnet.evaluation.metrics import reemergence
-from tfrnet.evaluation.metrics.structure import (
-    composition,
-    mask_changes,
-    mask_figures,
-    random_overlap,
-)
+from tfrnet.evaluation.forgetting import ItemHistory, forgetting_figures, structure_figures
 from tfrnet.evaluation.tasks import evaluate_task
 from tfrnet.state.store import StateStore
 from tfrnet.tfr.memory import ChannelState
 from tfrnet.unlearner import Effect
 
 Entry = Mapping[str, Any]
-_PERMUTATIONS = 2000
-
-
-@dataclass(frozen=True)
-class _Items:
-    """Right or wrong, and the loss, of every item: [T + 1, items], the first row before all."""
-
-    correct: NDArray[np.bool_]
-    losses: NDArray[np.float64]
 
 
 def measure_stream(
@@ -71,7 +54,7 @@ def measure_stream(
                 )
     finally:
         effect.show(store.load())
-    items = _Items(
+    items = ItemHistory(
         np.array([rows[g][0] for g in generations]), np.array([rows[g][1] for g in generations])
     )
     return {
@@ -80,7 +63,7 @@ def measure_stream(
         "requests": [entry["id"] for entry in entries],
         "accepted": [entry["outcome"] == "accepted" for entry in entries],
         "n": len(split.forget),
-        "forgetting": _forgetting(items, split, len(entries)),
+        "forgetting": forgetting_figures(items, split.is_fixed(), split.request_size),
     } | _structure(masks, entries, store)
 
 
@@ -110,69 +93,12 @@ def stream_entries(store: StateStore, split: Split) -> list[Entry]:
     return list(entries)
 
 
-def _forgetting(items: _Items, split: Split, requests: int) -> dict[str, Any]:
-    fixed = {item.digest for item in split.forget_eval}
-    is_fixed = [item.digest in fixed for item in split.forget]
-    # Items of requests that did not come yet have no place in the matrix.
-    count = requests * split.request_size
-    owners = np.repeat(np.arange(1, requests + 1), split.request_size)
-    correct, losses = items.correct[:, :count], items.losses[:, :count]
-    before, matrix = reemergence.request_matrix(100.0 * correct, owners)
-    flips = reemergence.flip_back(correct, owners)
-    return {
-        "fixed": _list(100.0 * items.correct[:, is_fixed].mean(axis=1)),
-        "seen": _list(reemergence.seen_items(100.0 * correct, owners)),
-        "unseen": _list(reemergence.unseen_items(100.0 * correct, owners)),
-        "accuracy": {"before": _list(before), "matrix": _list(matrix)},
-        "loss": dict(
-            zip(
-                ("before", "matrix"),
-                map(_list, reemergence.request_matrix(losses, owners)),
-                strict=True,
-            )
-        ),
-        "immediate": _list(reemergence.immediate(before, matrix)),
-        "reemergence_end": _list(reemergence.end_reemergence(matrix)),
-        "reemergence_peak": _list(reemergence.peak_reemergence(matrix)),
-        "backward_transfer": reemergence.backward_transfer(matrix),
-        "backward_transfer_over_all": reemergence.backward_transfer_over_all(matrix),
-        "relative_recovery": reemergence.relative_recovery(before, matrix),
-        "spill": _list(reemergence.spill(before, matrix)),
-        "flip_back": asdict(flips) | {"share": flips.share, "interval": flips.interval},
-        "permutation_test": asdict(
-            reemergence.permutation_test(correct, owners, seed=0, permutations=_PERMUTATIONS)
-        ),
-    }
-
-
 def _structure(
     masks: Sequence[torch.Tensor], entries: Sequence[Entry], store: StateStore
 ) -> dict[str, Any]:
     """Return what became of the mask, under `structure`; methods without a mask have none."""
     if not masks:
         return {}
-    threshold = store.manifest.tfr_config().dormant_threshold
-    figures = [mask_figures(values, threshold) for values in masks]
-    changes = mask_changes(masks, threshold)
     rankings = [entry["top_channels"] for entry in entries]
-    size = min(map(len, rankings))
-    shares = composition(rankings, size)
-    structure = {
-        "channels": figures[0].total,
-        "capacity": [figure.capacity for figure in figures],
-        "capacity_loss": [figure.capacity_loss for figure in figures],
-        "dormant": [figure.dormant for figure in figures],
-        "suppressed_now": [figure.suppressed_now for figure in figures],
-        "suppressed_ever": [change.suppressed_ever for change in changes],
-        "recovered": [change.recovered for change in changes],
-        "net_dormant": [change.net_dormant for change in changes],
-        "composition_size": size,
-        "composition": [asdict(share) for share in shares],
-        "random_overlap": random_overlap(size, figures[0].total),
-    }
-    return {"structure": structure}
-
-
-def _list(values: NDArray[np.float64]) -> list[Any]:
-    listed: list[Any] = values.tolist()
-    return listed
+    threshold = store.manifest.tfr_config().dormant_threshold
+    return {"structure": structure_figures(masks, rankings, threshold)}
