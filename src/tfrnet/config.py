@@ -126,6 +126,10 @@ class TFRConfig(Settings):
     use_recovery: bool = option(True, "recover dormant channels")
     use_guard: bool = option(True, "reject a request that breaks the guard")
     use_history: bool = option(True, "screen recovery by the previous priority and hits")
+    use_retain: bool = option(
+        True,
+        "let retain scores guide which channels are suppressed; the guard and recovery stay",
+    )
 
     # Beyond the paper
     signed_scores: bool = option(

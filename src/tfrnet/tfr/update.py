@@ -66,7 +66,7 @@ def gather_evidence(
         standardise(forget_score, widths),
         retain_standardised,
         config.forget_weight,
-        config.retain_weight,
+        config.retain_weight if config.use_retain else 0.0,
         config.risk_margin,
     )
     trajectory = advance(state.trajectory, chi, config)
@@ -162,9 +162,7 @@ def fisher_update(
             forget, retain = score(lowered)
         if forget.lowest_loss >= config.forget_ceiling:
             break
-        direction = fisher_direction(
-            forget.gradient, retain.gradient, fisher, config.fisher_damping, config.budget
-        )
+        direction = step_direction(forget, retain, fisher, config)
         loss = verdict.after
         for _ in range(config.backtracks + 1):
             attempts += 1
@@ -197,6 +195,16 @@ def fisher_update(
     after = ChannelState(mask, evidence.trajectory, fisher)
     note = "" if attempts else "nothing to do: every example is over forget_ceiling already"
     return Candidate(after, verdict, suppressed, pool, recovered, attempts, note)
+
+
+def step_direction(
+    forget: ChannelScores, retain: ChannelScores, fisher: torch.Tensor, config: TFRConfig
+) -> torch.Tensor:
+    """Return where a step goes; with `use_retain=False` the forget gradient alone decides."""
+    gradient = retain.gradient
+    if not config.use_retain:
+        gradient, fisher = torch.zeros_like(gradient), torch.ones_like(fisher)
+    return fisher_direction(forget.gradient, gradient, fisher, config.fisher_damping, config.budget)
 
 
 def _judge_step(request_before: float, before: float, after: float, config: TFRConfig) -> Verdict:
