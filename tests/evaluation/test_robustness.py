@@ -21,6 +21,7 @@ from tfrnet.data.sources import Source
 from tfrnet.data.tasks import find_task
 from tfrnet.errors import InputError
 from tfrnet.evaluation.attacks.catalogue import ATTACKS
+from tfrnet.evaluation.attacks.lifted import other_mask
 from tfrnet.evaluation.attacks.quantise import SCHEMES
 from tfrnet.evaluation.attacks.relearn import RelearnOptions, relearn
 from tfrnet.evaluation.attacks.subject import Attacked, AttackOptions, Subject
@@ -453,7 +454,7 @@ def test_states_are_put_back_whatever_happens_in_them(subject):
             raise StopError
         assert_unharmed(subject.mask, before)
     other = torch.full_like(subject.mask.values, 0.25)
-    with subject.unlearned(other):
+    with other_mask(subject.mask, other), subject.unlearned():
         assert torch.equal(subject.mask.values, torch.ones_like(other))
     assert_unharmed(subject.mask, before)
 

@@ -415,6 +415,42 @@ def test_robustness_for_a_program_and_a_person(
     assert benign.startswith("  relearning, benign: area between the curves")
 
 
+def state_of(method: str, split: Path, model: Path, folder: Path) -> Path:
+    """What a method makes of the first request of the split's stream."""
+    requests = folder / "requests.jsonl"
+    requests.write_text((split / "requests.jsonl").read_text().partition("\n")[0])
+    run = ["--stream", requests, "--retain", split / "retain.jsonl", "--model", model]
+    run += ["--state", folder / method, "--device", "cpu", "--method", method]
+    assert run_main(("run", *run, "--set", "steps=1", "--set", "guard_examples=2")) == 0
+    return folder / method
+
+
+def test_robustness_of_a_method_without_a_mask(
+    tfrnet: Tfrnet, data: Path, split: Path, tiny_folder: Path, tmp_path: Path
+) -> None:
+    state = state_of("ga", split, tiny_folder, tmp_path)
+    options = ["--split", split, "--state", state, "--tasks", "robustness", "--limit", 1]
+    command = ["eval", "--data-dir", data, *options, "--relearn-steps", "0", "--relearn-seeds", 1]
+    values = tfrnet(*command, "--json").json
+    (found,) = values["results"]
+    names = ["quantise", "prompts", "few-shot", "relearn"]
+    assert values["options"]["attacks"] == names
+    assert list(dict.fromkeys(row["attack"] for row in found["attacks"])) == names
+    result = tfrnet(*command, "--attacks", "prompts,unmask", "--model", NOWHERE)
+    assert (result.code, result.out) == (2, "")
+    assert "the attack unmask is on a mask, and the state's method has none" in result.error
+
+
+def test_robustness_of_what_depends_on_the_prompt_is_refused(
+    tfrnet: Tfrnet, data: Path, split: Path, tiny_folder: Path, tmp_path: Path
+) -> None:
+    state = state_of("o3", split, tiny_folder, tmp_path)
+    options = ["--split", split, "--state", state, "--tasks", "robustness,boolq"]
+    result = tfrnet("eval", "--data-dir", data, *options)
+    assert (result.code, result.out) == (2, "")
+    assert "a state of o3 cannot be folded into weights" in result.error
+
+
 def test_a_stream_for_a_program_and_a_person(
     tfrnet: Tfrnet, data: Path, split: Path, state: Path, tiny_folder: Path
 ) -> None:

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from tfrnet.state.store import StateStore
     from tfrnet.unlearner import Effect
 
-_ATTACKS = "unmask,rescale,quantise,prompts,few-shot,relearn"
-
 
 def command(
     tasks: Annotated[
@@ -79,8 +77,13 @@ def command(
         ),
     ] = None,
     attacks: Annotated[
-        str, typer.Option(help="Attacks of the task robustness, comma-separated.")
-    ] = _ATTACKS,
+        str | None,
+        typer.Option(
+            help="Attacks of the task robustness, comma-separated: unmask, rescale (both on masks "
+            "only), quantise, prompts, few-shot, relearn; without it all that fit the method.",
+            show_default=False,
+        ),
+    ] = None,
     relearn_steps: Annotated[
         str, typer.Option(help="Steps after which relearning is measured.")
     ] = "0,5,10,20,40,80",
@@ -151,6 +154,7 @@ def command(
 
       tfrnet eval --state tfrnet-state --split stream --tasks boolq,arithmetic,robustness
     """
+    from tfrnet.config import TFRConfig
     from tfrnet.data.examples import Truncation
     from tfrnet.data.sources import Source
     from tfrnet.data.split_files import read_split
@@ -158,10 +162,13 @@ def command(
     from tfrnet.evaluation.attacks.subject import AttackOptions
     from tfrnet.evaluation.metrics.tofu import TruthRatio
     from tfrnet.evaluation.plan import Options, make_plan
+    from tfrnet.evaluation.robustness import attacks_that_fit, check_attacks
     from tfrnet.evaluation.stream import stream_entries
     from tfrnet.evaluation.tofu import TofuOptions
 
     output = Output(as_json)
+    store = _open_state(state, generation)
+    has_mask = store is None or isinstance(store.manifest.settings(), TFRConfig)
     options = Options(
         tasks=_names(tasks),
         limit=limit,
@@ -180,7 +187,7 @@ def command(
             paraphrased_questions=tofu_paraphrased,
         ),
         min_k=min_k,
-        attacks=_names(attacks),
+        attacks=attacks_that_fit(has_mask) if attacks is None else _names(attacks),
         attack=AttackOptions(
             limit=limit,
             max_length=max_length,
@@ -197,10 +204,9 @@ def command(
     plan = make_plan(options, where, read_split(split, where) if split else None)
     if forgotten:
         _refuse_forgotten(forgotten, plan)
-    store = _open_state(state, generation)
     known_state = _describe_state(store, generation)
-    if store and "robustness" in options.tasks:
-        store.manifest.tfr_config()  # the attacks are on a mask
+    if "robustness" in options.tasks:
+        check_attacks(options.attacks, has_mask)
     if store and plan.split and "stream" in options.tasks:
         stream_entries(store, plan.split)
     if samples:

@@ -1,8 +1,8 @@
 """Does what was forgotten stay forgotten? Every attack beside the plain figure and the control.
 
-An attack runs on exactly what an export ships: the mask folded into the weights. The control is
-the same attack on the untouched model. Forgotten items are measured, the first two requests aside:
-these are what an attacker has in hand, for relearning and for solved examples.
+An attack runs on exactly what an export ships: the method's effect folded into the weights. The
+control is the same attack on the untouched model. Forgotten items are measured, the first two
+requests aside: these are what an attacker has in hand, for relearning and for solved examples.
 """
 
 from __future__ import annotations
@@ -11,25 +11,44 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tfrnet.errors import InputError
-from tfrnet.evaluation.attacks.catalogue import ATTACKS
+from tfrnet.evaluation.attacks.catalogue import ATTACKS, ON_MASKS
 from tfrnet.evaluation.attacks.recovery import area_between, steps_to_half_recovery
 from tfrnet.evaluation.attacks.subject import Attacked, Subject
+from tfrnet.masking.mask import ChannelMask
+from tfrnet.unlearner import Effect
 
 
-def check_attacks(names: Sequence[str]) -> None:
-    """Raise if an attack is unknown."""
+def attack_names(effect: Effect) -> tuple[str, ...]:
+    """Return the attacks that make sense for an effect."""
+    return attacks_that_fit(isinstance(effect, ChannelMask))
+
+
+def attacks_that_fit(has_mask: bool) -> tuple[str, ...]:
+    """Return the attacks that make sense for a method, which has a mask or has none."""
+    return tuple(name for name in ATTACKS if has_mask or name not in ON_MASKS)
+
+
+def check_attacks(names: Sequence[str], has_mask: bool = True) -> None:
+    """Raise if an attack is unknown, or is one on a mask where there is none."""
     unknown = [name for name in names if name not in ATTACKS]
     if unknown or not names:
         raise InputError(
             f"unknown attack {unknown[0] if unknown else ''!r}; there are {', '.join(ATTACKS)}"
         )
+    fitting = attacks_that_fit(has_mask)
+    for name in names:
+        if name not in fitting:
+            raise InputError(
+                f"the attack {name} is on a mask, and the state's method has none; "
+                f"choose of {', '.join(fitting)}"
+            )
 
 
 def run_attacks(
     subject: Subject, names: Sequence[str], report: Callable[[str], None] | None = None
 ) -> list[Attacked]:
     """Run the named attacks one after another."""
-    check_attacks(names)
+    check_attacks(names, isinstance(subject.effect, ChannelMask))
     rows: list[Attacked] = []
     for name in names:
         if report:

@@ -15,7 +15,6 @@ from tfrnet.evaluation.robustness import relearning_figures, run_attacks
 from tfrnet.evaluation.stream import measure_stream
 from tfrnet.evaluation.tasks import TaskResult, evaluate_task
 from tfrnet.evaluation.tofu import TofuResult, evaluate_tofu
-from tfrnet.masking.mask import ChannelMask
 from tfrnet.state.store import StateStore
 from tfrnet.unlearner import Effect
 
@@ -76,8 +75,10 @@ def measure(
     report: Report,
     store: StateStore | None = None,
 ) -> Measurements:
-    """Carry out a plan on a model that a state acts on. Attacks need a mask, a stream the state."""
+    """Carry out a plan on a model that a state acts on. A stream needs the state's folder too."""
     options = plan.options
+    if "robustness" in options.tasks and effect:
+        effect.folded()  # raises now, not after all the rest, where no export could ship it
     tasks = []
     for part in plan.parts:
         report(f"{part.task.name} {part.name}")
@@ -94,7 +95,7 @@ def measure(
         )
     reference = measure_reference(evaluator, plan, report)
     robustness = stream = None
-    if "robustness" in options.tasks and isinstance(effect, ChannelMask) and plan.split:
+    if "robustness" in options.tasks and effect and plan.split:
         report("attacks")
         subject = Subject(evaluator, effect, plan.split, options.attack)
         rows = run_attacks(subject, options.attacks, report)

@@ -9,6 +9,7 @@ from statistics import fmean
 from tfrnet.data.examples import encode
 from tfrnet.data.fewshot import with_shots
 from tfrnet.data.items import Item
+from tfrnet.evaluation.attacks.lifted import other_mask
 from tfrnet.evaluation.attacks.quantise import SCHEMES, quantised
 from tfrnet.evaluation.attacks.relearn import RelearnOptions, relearn
 from tfrnet.evaluation.attacks.subject import Attacked, Subject
@@ -26,12 +27,12 @@ def unmask(subject: Subject) -> Iterator[Attacked]:
 
 def rescale(subject: Subject) -> Iterator[Attacked]:
     """Scale every output row to its module's median norm, which undoes a soft mask in part."""
-    model, index = subject.mask.model, subject.mask.index
-    with subject.untouched(), rescaled(model, index):
+    model, mask = subject.model, subject.mask
+    with subject.untouched(), rescaled(model, mask.index):
         control = subject.accuracy(subject.hidden)
-    hardened = harden(subject.mask.values, subject.options.dormant_threshold)
-    for variant, values in (("soft", None), ("hardened", hardened)):
-        with subject.unlearned(values), rescaled(model, index):
+    hardened = harden(mask.values, subject.options.dormant_threshold)
+    for variant, values in (("soft", mask.values), ("hardened", hardened)):
+        with other_mask(mask, values), subject.unlearned(), rescaled(model, mask.index):
             attacked = subject.accuracy(subject.hidden)
         yield subject.row("rescale", variant, attacked, control)
 
@@ -39,9 +40,9 @@ def rescale(subject: Subject) -> Iterator[Attacked]:
 def quantise(subject: Subject) -> Iterator[Attacked]:
     """Round the weights to 8, 4 and 3 bits."""
     for scheme in SCHEMES:
-        with subject.unlearned(), quantised(subject.mask.model, scheme):
+        with subject.unlearned(), quantised(subject.model, scheme):
             attacked = subject.accuracy(subject.hidden)
-        with subject.untouched(), quantised(subject.mask.model, scheme):
+        with subject.untouched(), quantised(subject.model, scheme):
             control = subject.accuracy(subject.hidden)
         yield subject.row("quantise", scheme.name, attacked, control)
 
@@ -70,7 +71,7 @@ def few_shot(subject: Subject) -> Iterator[Attacked]:
     What forgotten ones bring beyond held-out ones was suppressed, not removed; held-out ones alone
     show the ordinary gain of solved examples.
     """
-    context = getattr(subject.mask.model.config, "max_position_embeddings", _LONG)
+    context = getattr(subject.model.config, "max_position_embeddings", _LONG)
     length = min(context, _LONG)
     pools = {
         "forgotten": subject.known,
@@ -106,7 +107,7 @@ def _curve(
         plan = RelearnOptions(steps=options.relearn_steps, seed=seed)
         with state():
             curves.append(
-                relearn(subject.mask.model, rows, plan, lambda: subject.accuracy(subject.hidden))
+                relearn(subject.model, rows, plan, lambda: subject.accuracy(subject.hidden))
             )
     return [
         (step, fmean(curve[i][1] for curve in curves))
@@ -122,3 +123,4 @@ ATTACKS: dict[str, Callable[[Subject], Iterator[Attacked]]] = {
     "few-shot": few_shot,
     "relearn": relearning,
 }
+ON_MASKS = ("unmask", "rescale")

@@ -6,20 +6,23 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from tfrnet.data.items import Item
 from tfrnet.data.protocol import Split
 from tfrnet.data.tasks import find_task
 from tfrnet.errors import InputError
+from tfrnet.evaluation.attacks.lifted import lifted
 from tfrnet.evaluation.attacks.recovery import recovery_rate
 from tfrnet.evaluation.attacks.relearn import RelearnOptions
 from tfrnet.evaluation.attacks.weights import folded
 from tfrnet.evaluation.evaluator import Evaluator
 from tfrnet.evaluation.tasks import evaluate_task
 from tfrnet.masking.mask import ChannelMask
+from tfrnet.unlearner import Effect
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 @dataclass(frozen=True)
@@ -74,12 +77,15 @@ def divide(split: Split, limit: int | None) -> tuple[list[Item], list[Item]]:
 
 
 class Subject:
-    """A model with its mask, the forgotten items, and ways to measure them."""
+    """A model that a method acts on, the forgotten items, and ways to measure them.
+
+    An effect that no export could ship is refused with its reason.
+    """
 
     def __init__(
-        self, evaluator: Evaluator, mask: ChannelMask, split: Split, options: AttackOptions
+        self, evaluator: Evaluator, effect: Effect, split: Split, options: AttackOptions
     ) -> None:
-        self.evaluator, self.mask, self.options = evaluator, mask, options
+        self.evaluator, self.effect, self.options = evaluator, effect, options
         self.task = find_task(split.forget_task)
         self.heldout = list(split.heldout[split.forget_task])
         other = next(name for name in split.heldout if name != split.forget_task)
@@ -90,22 +96,27 @@ class Subject:
         with self.untouched():
             self.original = self.accuracy(self.hidden)
 
+    @property
+    def model(self) -> PreTrainedModel:
+        """The model, which holds what is attacked."""
+        return self.effect.model
+
+    @property
+    def mask(self) -> ChannelMask:
+        """The effect, for attacks that only a mask can be under."""
+        assert isinstance(self.effect, ChannelMask)
+        return self.effect
+
     @contextmanager
-    def unlearned(self, values: torch.Tensor | None = None) -> Iterator[None]:
-        """Hold what an export would ship, of this mask or of another."""
-        own = self.mask.values
-        try:
-            if values is not None:
-                self.mask.set(values)
-            with folded(self.mask):
-                yield
-        finally:
-            self.mask.set(own)
+    def unlearned(self) -> Iterator[None]:
+        """Hold what an export would ship, and no live effect."""
+        with folded(self.effect):
+            yield
 
     @contextmanager
     def untouched(self) -> Iterator[None]:
         """Hold the base model."""
-        with self.unlearned(torch.ones_like(self.mask.values)):
+        with lifted(self.effect):
             yield
 
     def correct(self, items: Sequence[Item], max_length: int | None = None) -> list[bool]:

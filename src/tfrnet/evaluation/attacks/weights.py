@@ -10,9 +10,12 @@ import torch
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
+from tfrnet.errors import InputError
+from tfrnet.evaluation.attacks.lifted import lifted
 from tfrnet.masking.channels import ChannelIndex
-from tfrnet.masking.fold import folded_tensors
-from tfrnet.masking.mask import ChannelMask, dormant
+from tfrnet.masking.mask import dormant
+from tfrnet.training.weights import WeightsEffect
+from tfrnet.unlearner import Effect
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -37,16 +40,25 @@ def replaced(model: nn.Module, tensors: Mapping[str, torch.Tensor]) -> Iterator[
 
 
 @contextmanager
-def folded(mask: ChannelMask) -> Iterator[None]:
-    """Have the model hold the mask in its weights, and no live mask, for a while."""
-    values = mask.values
-    tensors = folded_tensors(mask.model, mask.index, values)
-    try:
-        mask.set(torch.ones_like(values))
-        with replaced(mask.model, tensors):
+def folded(effect: Effect) -> Iterator[None]:
+    """Have the model hold in its weights what an export ships, and no live effect, for a while.
+
+    An effect that depends on the prompt has no such weights, and raises with its reason.
+    """
+    tensors = effect.folded()
+    if isinstance(effect, WeightsEffect):
+        yield  # trained weights are ordinary ones: the model is what an export ships already
+        return
+    with lifted(effect):
+        # A weight that two modules share goes by its first name only.
+        own = dict(effect.model.named_parameters())
+        for name in tensors:
+            if name not in own:
+                raise InputError(
+                    f"{name} shares its values with another weight: no export is exact"
+                )
+        with replaced(effect.model, tensors):
             yield
-    finally:
-        mask.set(values)
 
 
 @contextmanager
