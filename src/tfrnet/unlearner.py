@@ -72,6 +72,10 @@ class Unlearner(Protocol[S]):
     requests_seen: int
 
     @property
+    def effect(self) -> Effect:
+        """How its state acts on the model."""
+
+    @property
     def config(self) -> Settings:
         """The method's settings."""
 

@@ -16,7 +16,12 @@ def sample_indices(population: int, size: int, *key: object) -> list[int]:
     """
     if population <= size:
         return list(range(population))
-    return sorted(sorted(range(population), key=lambda i: _rank((*key, i)))[:size])
+    return sorted(seeded_order(population, *key)[:size])
+
+
+def seeded_order(population: int, *key: object) -> list[int]:
+    """Return the first `population` integers in the order of their hashes."""
+    return sorted(range(population), key=lambda i: _rank((*key, i)))
 
 
 def shuffled(items: Sequence[Item], *key: object) -> list[Item]:

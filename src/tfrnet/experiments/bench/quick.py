@@ -1,0 +1,22 @@
+"""The smoke run: everything once, as little of it as shows that it works."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tfrnet.data.protocol import Sizes
+from tfrnet.evaluation.attacks.subject import AttackOptions
+from tfrnet.experiments.bench.plan import TofuSizes
+
+# What `--quick` changes of a plan.
+QUICK: dict[str, Any] = {
+    "methods": ("ga", "tfr"),
+    "streams": ("arithmetic",),
+    "seeds": (0,),
+    "sizes": Sizes(
+        requests=2, request_size=4, forget_eval=8, heldout=8, retain=(16, 8), guard=(4, 2)
+    ),
+    "tofu": TofuSizes(requests=1, retain=16, guard=4, rows=4, new_tokens=8),
+    "attack": AttackOptions(limit=4, relearn_steps=(0, 1), relearn_seeds=1),
+    "reduced": (("steps", 1), ("retain_examples", 8), ("guard_examples", 8)),
+}

@@ -1,0 +1,235 @@
+"""Running the cells of a grid, in one process or several; a folder is all that they share.
+
+A cell is locked while it runs, so that any number of processes, started by one command or by
+several, can work on the same run.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from queue import Empty
+from typing import Any
+
+import torch
+
+from tfrnet.errors import InterruptError, StateError
+from tfrnet.experiments.bench.cell import Cell, CellFolder
+from tfrnet.experiments.bench.plan import BenchPlan
+from tfrnet.experiments.bench.progress import drop_progress
+from tfrnet.experiments.bench.robust_cell import run_robust_cell
+from tfrnet.experiments.bench.stream import CellRun, Report
+from tfrnet.experiments.bench.stream_cell import run_stream_cell
+from tfrnet.experiments.bench.tofu_cell import run_tofu_cell
+from tfrnet.experiments.bench.workshop import Machine, Workshop, prepare_process
+from tfrnet.state import fs
+from tfrnet.state.lock import FolderLock
+
+_RUNNERS = {"stream": run_stream_cell, "tofu": run_tofu_cell, "robust": run_robust_cell}
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened to a cell: begun, done or failed, or just what it does now."""
+
+    kind: str
+    key: str = ""
+    text: str = ""
+    seconds: float = 0.0
+
+
+@dataclass
+class Tally:
+    """How a run ended: the cells by what became of them."""
+
+    total: int
+    done: list[str] = field(default_factory=list)  # by this command
+    failed: dict[str, str] = field(default_factory=dict)
+    kept: list[str] = field(default_factory=list)  # finished before
+    left: list[str] = field(default_factory=list)  # not begun, or at work elsewhere
+
+
+def run_bench(
+    plan: BenchPlan,
+    machine: Machine,
+    out: Path,
+    report: Callable[[Event], None],
+    minutes: float | None = None,
+) -> Tally:
+    """Run every cell that has no result for its inputs yet. After `minutes` none is begun."""
+    deadline = time.time() + 60 * minutes if minutes is not None else None
+    shift = _Shift(plan, machine, out, time.time(), deadline)
+    if machine.workers == 1:
+        shift.work(report)
+        crashes: dict[str, str] = {}
+    else:
+        crashes = _run_processes(shift, report)
+    return _count(plan, machine, out, shift.started, crashes)
+
+
+@dataclass(frozen=True)
+class _Shift:
+    """What a process needs to know to go to work."""
+
+    plan: BenchPlan
+    machine: Machine
+    out: Path
+    started: float
+    deadline: float | None
+
+    def work(self, report: Callable[[Event], None]) -> None:
+        """Take one free cell after another until none is left."""
+        prepare_process(self.machine.device)
+        shop = Workshop(self.plan, self.machine)
+        for cell in self.plan.cells():
+            if self.deadline is not None and time.time() > self.deadline:
+                return
+            with _claimed(CellFolder(self.out, cell)) as folder:
+                if folder and not self._settled(folder, shop.inputs(cell)):
+                    self._run(cell, folder, shop, report)
+
+    def _settled(self, folder: CellFolder, inputs: str) -> bool:
+        """Tell whether a cell has its result, or has failed in this very run."""
+        if folder.known_inputs() == inputs:
+            return True
+        return folder.error.is_file() and folder.error.stat().st_mtime >= self.started
+
+    def _run(
+        self, cell: Cell, folder: CellFolder, shop: Workshop, report: Callable[[Event], None]
+    ) -> None:
+        started = datetime.now(UTC).isoformat(timespec="seconds")
+        report(Event("begun", cell.key))
+        begin = time.perf_counter()
+        say: Report = lambda text: report(Event("now", cell.key, text))  # noqa: E731
+        try:
+            run = CellRun.begin(cell, shop, folder.path, started, say)
+            result, samples = _RUNNERS[cell.kind](run)
+            if samples:
+                folder.write_samples(samples)
+            folder.write_result(result)
+            drop_progress(folder.path)
+        except (KeyboardInterrupt, InterruptError):
+            raise
+        except Exception as error:
+            text = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            folder.write_error(
+                {
+                    "cell": cell.key,
+                    "error": text,
+                    "traceback": traceback.format_exc(),
+                    "when": started,
+                }
+            )
+            report(Event("failed", cell.key, text, time.perf_counter() - begin))
+        else:
+            report(Event("done", cell.key, _headline(result), time.perf_counter() - begin))
+        finally:
+            shop.check_model()
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+
+
+def _headline(result: dict[str, Any]) -> str:
+    if result["kind"] == "stream":
+        scores = result["scores"]
+        return (
+            f"F {scores['forget_average']:.2f}, R {scores['retain_average']:.2f}, "
+            f"Trade-off {scores['trade_off']:.2f}"
+        )
+    if result["kind"] == "tofu":
+        gap, utility = result["privacy"]["mia_gap"], result["tofu"]["model_utility"]
+        return f"MIA gap {gap:.4f}, model utility {utility:.4f}"
+    return f"{len(result['robustness']['attacks'])} attacks"
+
+
+@contextmanager
+def _claimed(folder: CellFolder) -> Iterator[CellFolder | None]:
+    """Hold a cell against other processes; None if one of them has it."""
+    fs.make_folder(folder.path)
+    try:
+        lock = FolderLock(folder.path)
+    except StateError:
+        yield None
+        return
+    try:
+        yield folder
+    finally:
+        lock.release()
+
+
+def _run_processes(shift: _Shift, report: Callable[[Event], None]) -> dict[str, str]:
+    """Work with several processes; return the cells that died with one of them."""
+    context = multiprocessing.get_context("spawn")
+    events: Any = context.Queue()
+    workers = [
+        context.Process(target=_work, args=(_at_device(shift, number), number, events), daemon=True)
+        for number in range(shift.machine.workers)
+    ]
+    for worker in workers:
+        worker.start()
+    at_work: dict[int, str] = {}
+    try:
+        while any(worker.is_alive() for worker in workers) or not events.empty():
+            try:
+                number, event = events.get(timeout=0.5)
+            except Empty:
+                continue
+            if event.kind == "begun":
+                at_work[number] = event.key
+            elif event.kind in ("done", "failed"):
+                at_work.pop(number, None)
+            report(event)
+    finally:
+        for worker in workers:
+            worker.terminate()
+        for worker in workers:
+            worker.join()
+    crashes = {}
+    for number, key in at_work.items():
+        crashes[key] = f"its process ended with exit code {workers[number].exitcode}"
+        report(Event("failed", key, crashes[key]))
+    return crashes
+
+
+def _work(shift: _Shift, number: int, events: Any) -> None:
+    try:
+        shift.work(lambda event: events.put((number, event)))
+    except KeyboardInterrupt:
+        pass  # the parent says so, once
+    finally:
+        events.close()
+        events.join_thread()
+
+
+def _at_device(shift: _Shift, number: int) -> _Shift:
+    """Spread processes over the GPUs there are."""
+    device = shift.machine.device
+    if device == "auto" and torch.cuda.is_available():
+        device = f"cuda:{number % torch.cuda.device_count()}"
+    return replace(shift, machine=replace(shift.machine, device=device))
+
+
+def _count(
+    plan: BenchPlan, machine: Machine, out: Path, started: float, crashes: dict[str, str]
+) -> Tally:
+    cells = plan.cells()
+    shop = Workshop(plan, machine)
+    tally = Tally(len(cells), failed=dict(crashes))
+    for cell in cells:
+        folder = CellFolder(out, cell)
+        if folder.known_inputs() == shop.inputs(cell):
+            fresh = folder.result.stat().st_mtime >= started
+            (tally.done if fresh else tally.kept).append(cell.key)
+            tally.failed.pop(cell.key, None)
+        elif folder.error.is_file() and folder.error.stat().st_mtime >= started:
+            tally.failed[cell.key] = json.loads(folder.error.read_text())["error"]
+        elif cell.key not in tally.failed:
+            tally.left.append(cell.key)
+    return tally
