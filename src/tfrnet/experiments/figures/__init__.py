@@ -1,0 +1,35 @@
+"""The figures of the paper's experiments, from the results of a bench run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tfrnet.experiments.figures.capacity import draw_capacity
+from tfrnet.experiments.figures.reemergence import draw_reemergence
+from tfrnet.experiments.figures.structure import draw_structure
+from tfrnet.experiments.figures.style import figure_style, save
+from tfrnet.experiments.figures.tradeoff import draw_tradeoff
+from tfrnet.experiments.results import Result
+from tfrnet.experiments.tables.cells import Cells
+
+_FIGURES = {
+    "tradeoff": draw_tradeoff,
+    "structure": draw_structure,
+    "capacity": draw_capacity,
+    "reemergence": draw_reemergence,
+}
+
+
+def write_figures(results: Sequence[Result], folder: Path) -> list[Path]:
+    """Write every figure that has something to show to `figures/`, as SVG and PNG."""
+    cells = Cells(results)
+    target = folder / "figures"
+    paths: list[Path] = []
+    with figure_style():
+        target.mkdir(parents=True, exist_ok=True)
+        for name, draw in _FIGURES.items():
+            figure = draw(cells)
+            if figure is not None:
+                paths += save(figure, target, name)
+    return paths

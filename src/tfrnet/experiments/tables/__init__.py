@@ -1,0 +1,52 @@
+"""The tables of the paper's experiments, from the results of a bench run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tfrnet.experiments.results import FailedCell, Result
+from tfrnet.experiments.tables.ablation import ablation_tables
+from tfrnet.experiments.tables.cells import Cells
+from tfrnet.experiments.tables.cost import cost_tables
+from tfrnet.experiments.tables.floors import floor_tables
+from tfrnet.experiments.tables.main import main_tables
+from tfrnet.experiments.tables.reemergence import reemergence_tables
+from tfrnet.experiments.tables.render import csv_text, latex, markdown
+from tfrnet.experiments.tables.robust import robust_tables
+from tfrnet.experiments.tables.structure import structure_tables
+from tfrnet.experiments.tables.table import Table
+from tfrnet.experiments.tables.tofu import tofu_tables
+
+_MAKERS = (
+    main_tables,
+    floor_tables,
+    ablation_tables,
+    tofu_tables,
+    structure_tables,
+    robust_tables,
+    reemergence_tables,
+    cost_tables,
+)
+_FORMS = {"md": markdown, "csv": csv_text, "tex": latex}
+
+
+def all_tables(results: Sequence[Result], failed: Sequence[FailedCell] = ()) -> list[Table]:
+    """Return every table that has something to show."""
+    cells = Cells(results, failed)
+    return [table for make in _MAKERS for table in make(cells)]
+
+
+def write_tables(
+    results: Sequence[Result], failed: Sequence[FailedCell], folder: Path
+) -> list[Path]:
+    """Write every table to `tables/` in the folder as Markdown, CSV and LaTeX."""
+    target = folder / "tables"
+    target.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for table in all_tables(results, failed):
+        for ending, render in _FORMS.items():
+            path = target / f"{table.name}.{ending}"
+            path.write_text(render(table))
+            paths.append(path)
+    return paths

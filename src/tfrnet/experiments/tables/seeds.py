@@ -1,0 +1,76 @@
+"""One number of several seeds, and how it is printed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from tfrnet.evaluation.metrics.intervals import Interval, t_interval
+
+FAILED, NOT_RUN, UNDEFINED = "failed", "not run", "undefined"
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """A number by seed, None where it is not defined; which seeds were tried and which failed."""
+
+    values: Mapping[int, float | None]
+    tried: frozenset[int]
+    failed: frozenset[int] = frozenset()
+
+    @property
+    def numbers(self) -> list[float]:
+        """The numbers there are, in the order of their seeds."""
+        found = (self.values[seed] for seed in sorted(self.values))
+        return [value for value in found if value is not None]
+
+    def mean(self) -> tuple[float, Interval | None]:
+        """Return the mean and Student's 95 % interval of it."""
+        return t_interval(self.numbers)
+
+    def text(self, digits: int = 2) -> str:
+        """Return `mean ± half-width`; says so where seeds are missing."""
+        if not self.numbers:
+            return self.absence()
+        mean, interval = self.mean()
+        reach = f" ± {interval.high - mean:.{digits}f}" if interval else ""
+        # Rounded first and a zero added: what is printed as zero has no sign.
+        return f"{round(mean, digits) + 0.0:.{digits}f}{reach}{self.shortfall()}"
+
+    def absence(self) -> str:
+        """Return why there is no number."""
+        if self.values:
+            return UNDEFINED
+        return FAILED if self.failed else NOT_RUN
+
+    def shortfall(self) -> str:
+        """Return how many of the seeds are in the mean, if not all that were tried."""
+        count = len(self.numbers)
+        if count == len(self.tried):
+            return ""
+        failures = f", {len(self.failed)} failed" if self.failed else ""
+        return f" [n = {count} of {len(self.tried)}{failures}]"
+
+    def minus(self, other: Seeds) -> Seeds:
+        """Return the differences, seed by seed."""
+        return combine([self, other], lambda pair: pair[0] - pair[1])
+
+
+def combine(parts: Sequence[Seeds], how: Callable[[Sequence[float]], float] = fmean) -> Seeds:
+    """Return one number for each seed that all parts have."""
+    common = set.intersection(*(set(part.values) for part in parts))
+    values: dict[int, float | None] = {}
+    for seed in common:
+        numbers = [value for part in parts if (value := part.values[seed]) is not None]
+        values[seed] = how(numbers) if len(numbers) == len(parts) else None
+    # Where one stream was never begun the rest of them says nothing of the whole.
+    never = any(part.absence() == NOT_RUN for part in parts)
+    failed = frozenset[int]() if never else frozenset().union(*(part.failed for part in parts))
+    return Seeds(values, frozenset().union(*(part.tried for part in parts)), failed)
+
+
+def count_text(parts: Sequence[Seeds]) -> str:
+    """Return how many seeds there are, part by part where the parts differ."""
+    counts = [len(part.numbers) for part in parts]
+    return str(counts[0]) if len(set(counts)) == 1 else " / ".join(map(str, counts))
