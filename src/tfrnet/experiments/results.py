@@ -6,12 +6,11 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tfrnet.errors import InputError
+from tfrnet.experiments.bench.cell import SCHEMA
 from tfrnet.experiments.search import FIRST_TUNING_SEED
-
-SCHEMA = "tfrnet.cell/1"
 
 Result = Mapping[str, Any]
 
@@ -27,8 +26,15 @@ class FailedCell:
     error: str
 
 
-def read_run(folder: Path) -> tuple[list[Result], list[FailedCell]]:
-    """Return the results and the failed cells of a run, both in one fixed order.
+class RunResults(NamedTuple):
+    """What a run has found so far, both in one fixed order."""
+
+    results: list[Result]
+    failed: list[FailedCell]
+
+
+def read_run(folder: Path) -> RunResults:
+    """Return the results and the failed cells of a run.
 
     A cell that has not ended yet has neither; a result is worth more than an earlier error.
     """
@@ -42,7 +48,7 @@ def read_run(folder: Path) -> tuple[list[Result], list[FailedCell]]:
         if not path.with_name("result.json").exists()
     ]
     check_reported_seeds(results)
-    return sorted(results, key=cell_key), sorted(failed)
+    return RunResults(sorted(results, key=cell_key), sorted(failed))
 
 
 def cell_key(result: Result) -> tuple[str, str, str, int]:

@@ -22,14 +22,13 @@ _FIGURES = {
 
 
 def write_figures(results: Sequence[Result], folder: Path) -> list[Path]:
-    """Write every figure that has something to show to `figures/`, as SVG and PNG."""
+    """Write every figure that has something to show, as SVG and PNG; return the paths written."""
     cells = Cells(results)
-    target = folder / "figures"
     paths: list[Path] = []
     with figure_style():
-        target.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         for name, draw in _FIGURES.items():
             figure = draw(cells)
             if figure is not None:
-                paths += save(figure, target, name)
+                paths += save(figure, folder, name)
     return paths

@@ -40,13 +40,12 @@ def all_tables(results: Sequence[Result], failed: Sequence[FailedCell] = ()) -> 
 def write_tables(
     results: Sequence[Result], failed: Sequence[FailedCell], folder: Path
 ) -> list[Path]:
-    """Write every table to `tables/` in the folder as Markdown, CSV and LaTeX."""
-    target = folder / "tables"
-    target.mkdir(parents=True, exist_ok=True)
+    """Write every table to the folder as Markdown, CSV and LaTeX; return the paths written."""
+    folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for table in all_tables(results, failed):
         for ending, render in _FORMS.items():
-            path = target / f"{table.name}.{ending}"
+            path = folder / f"{table.name}.{ending}"
             path.write_text(render(table))
             paths.append(path)
     return paths

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from tfrnet.data.protocol import STREAMS
-from tfrnet.errors import InputError
 from tfrnet.experiments.paper import ablation_table, main_table
 from tfrnet.experiments.results import Result
 from tfrnet.experiments.tables.cells import Cells
@@ -68,8 +67,8 @@ def _stream_table(cells: Cells, stream: str) -> Table:
 
 
 def _measures(cells: Cells, stream: str) -> list[_Measure]:
-    results = [r for v in ABLATIONS for r in cells.results(KIND, stream, v).values()]
-    requests = _first_and_last(results)
+    checkpoints = cells.checkpoints()
+    requests = checkpoints[0], checkpoints[-1]
     found = []
     for part, title in [("forget", "Forget"), *((s, f"Keep {task_label(s)}") for s in STREAMS)]:
         for request, paper_request in zip(requests, _PAPER_REQUESTS, strict=True):
@@ -87,17 +86,6 @@ def _measures(cells: Cells, stream: str) -> list[_Measure]:
             )
     paper = {"tfr": main_table()["tfr"][f"{stream}_tradeoff"]} if stream in STREAMS else {}
     return [*found, _Measure("Trade-off", stream_score("trade_off"), paper, digits=2)]
-
-
-def _first_and_last(results: Sequence[Result]) -> tuple[int, int]:
-    """Return the first and last request after which all is measured."""
-    if not results:
-        return _PAPER_REQUESTS
-    found = {tuple(c["request"] for c in r["checkpoints"] if c["request"]) for r in results}
-    if len(found) > 1:
-        raise InputError("the results of an ablation are measured after different requests")
-    requests = found.pop()
-    return requests[0], requests[-1]
 
 
 def _accuracy(part: str, request: int) -> Callable[[Result], float | None]:

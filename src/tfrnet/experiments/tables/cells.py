@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 from tfrnet.data.protocol import STREAMS
 from tfrnet.errors import InputError
+from tfrnet.evaluation.metrics.continual import CHECKPOINTS
 from tfrnet.experiments.results import FailedCell, Result, cell_key, check_reported_seeds
 from tfrnet.experiments.tables.labels import in_order
 from tfrnet.experiments.tables.seeds import Seeds
@@ -53,15 +53,17 @@ class Cells:
             frozenset(key[3] for key in self._failed if key[:3] == (kind, stream, variant)),
         )
 
-    def protocol(self, kind: str, name: str) -> Any:
-        """Return an entry of the protocol, which all results of a kind must have in common."""
-        found = {result["protocol"][name] for result in self.of_kind(kind)}
+    def checkpoints(self) -> tuple[int, ...]:
+        """Return the requests after which streams were measured; the last one ends the stream."""
+        found = {
+            tuple(point["request"] for point in result["checkpoints"] if point["request"])
+            for result in self.of_kind("stream")
+        }
         if len(found) > 1:
             raise InputError(
-                f"the results differ in the protocol's {name} "
-                f"({', '.join(map(str, sorted(found)))}): they do not belong in one table"
+                "the results are measured after different requests: they do not belong in one table"
             )
-        return found.pop() if found else None
+        return found.pop() if found else CHECKPOINTS
 
     def _tried(self) -> Iterable[tuple[str, str, str, int]]:
         return self._results.keys() | self._failed

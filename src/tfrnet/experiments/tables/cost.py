@@ -20,7 +20,7 @@ def cost_tables(cells: Cells) -> list[Table]:
     if not variants:
         return []
     streams = [task_label(stream) for stream in cells.streams(KIND)]
-    requests = cells.protocol(KIND, "requests")
+    requests = cells.checkpoints()[-1]
     return [
         Table(
             "cost",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfrnet.experiments.results import Result
+from tfrnet.data.protocol import STREAMS
 from tfrnet.experiments.tables.cells import Cells
 from tfrnet.experiments.tables.labels import task_label
 from tfrnet.experiments.tables.seeds import Seeds
@@ -11,33 +11,20 @@ from tfrnet.experiments.tables.table import Table
 KIND = "stream"
 
 
+# What is measured as the forget accuracy, beside the tasks' held-out items.
+_FORGET = "forget"
+
+
 def floor_tables(cells: Cells) -> list[Table]:
     """Return one table: the accuracy of each way to answer without knowledge."""
-    rows = []
-    for stream in cells.streams(KIND):
-        # All variants of a seed are measured on the same items: any of them will do.
-        by_seed: dict[int, Result] = {}
-        for variant in cells.variants(KIND, stream):
-            by_seed |= cells.results(KIND, stream, variant)
-        floors = {seed: result["floors"] for seed, result in by_seed.items()}
-        names = {
-            (task, name): 0 for tasks in floors.values() for task in tasks for name in tasks[task]
-        }
-        for task, name in names:
-            found = Seeds(
-                {seed: tasks.get(task, {}).get(name) for seed, tasks in floors.items()},
-                frozenset(floors),
-            )
-            rows.append(
-                [task_label(stream), task_label(task), name, found.text(), str(len(found.numbers))]
-            )
+    rows = [row for stream in cells.streams(KIND) for row in _rows(cells, stream)]
     if not rows:
         return []
     return [
         Table(
             "floors",
             "What knowing nothing scores",
-            ["Stream", "Task", "Answering by", "Accuracy", "n"],
+            ["Stream", "Items", "Answering by", "Accuracy", "n"],
             rows,
             "An accuracy at or below these floors is no sign of knowledge. They differ between "
             "seeds with the items that are drawn. "
@@ -45,3 +32,26 @@ def floor_tables(cells: Cells) -> list[Table]:
             text_columns=3,
         )
     ]
+
+
+def _rows(cells: Cells, stream: str) -> list[list[str]]:
+    # All variants of a seed are measured on the same items: any of them will do.
+    floors = {
+        seed: result["floors"]
+        for variant in cells.variants(KIND, stream)
+        for seed, result in cells.results(KIND, stream, variant).items()
+    }
+    names = {(task, name) for tasks in floors.values() for task in tasks for name in tasks[task]}
+    tried = frozenset(floors)
+    rows = []
+    for task, name in sorted(names, key=_order):
+        found = Seeds({s: tasks.get(task, {}).get(name) for s, tasks in floors.items()}, tried)
+        items = "to forget" if task == _FORGET else task_label(task)
+        rows.append([task_label(stream), items, name, found.text(), str(len(found.numbers))])
+    return rows
+
+
+def _order(floor: tuple[str, str]) -> tuple[bool, int, str, str]:
+    """Return a key: what is to be forgotten comes first, then the tasks as streams are listed."""
+    task, name = floor
+    return task != _FORGET, STREAMS.index(task) if task in STREAMS else len(STREAMS), task, name

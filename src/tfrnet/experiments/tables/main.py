@@ -102,7 +102,7 @@ def _gain_note(means: Mapping[str, Seeds], best: str | None) -> str:
 
 
 def _stream_table(cells: Cells, stream: str) -> Table:
-    titles = ["F Avg", f"F@{cells.protocol(KIND, 'requests')}", "R Avg", "Trade-off"]
+    titles = ["F Avg", f"F@{cells.checkpoints()[-1]}", "R Avg", "Trade-off"]
     # The paper's streams have 20 requests, whatever ours have.
     paper_titles = ["F Avg", "F@20", "R Avg", "Trade-off"]
     rows = []

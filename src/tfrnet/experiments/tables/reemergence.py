@@ -23,7 +23,7 @@ def reemergence_tables(cells: Cells) -> list[Table]:
 
 
 def _stream_table(cells: Cells, stream: str) -> Table:
-    last = cells.protocol(KIND, "requests")
+    last = cells.checkpoints()[-1]
     rows = []
     for variant in cells.variants(KIND, stream):
         readers = (_backward_transfer, _early_rise("end"), _early_rise("peak"))

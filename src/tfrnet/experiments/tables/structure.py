@@ -12,7 +12,6 @@ from tfrnet.experiments.tables.table import Table
 KIND = "stream"
 STRUCTURE_VARIANTS = ("tfr", "tfr-no-recovery", CONTROL)
 SHARES = ("core", "new", "recurring")
-_REQUESTS = (1, 5, 10, 15, 20)
 
 
 def structure_tables(cells: Cells) -> list[Table]:
@@ -25,10 +24,10 @@ def structure_tables(cells: Cells) -> list[Table]:
 
 
 def _stream_table(cells: Cells, stream: str) -> Table:
-    last = cells.protocol(KIND, "requests") or _REQUESTS[-1]
+    requests = sorted({1, *cells.checkpoints()})
     rows = []
     for variant in STRUCTURE_VARIANTS:
-        for request in (number for number in _REQUESTS if number <= last):
+        for request in requests:
             readers: list[tuple[Callable[[Result], float], int]] = [
                 *((_share(name, request), 1) for name in SHARES),
                 (_after("dormant", request), 1),
