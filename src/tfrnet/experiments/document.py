@@ -46,8 +46,8 @@ def _block(table: Table) -> str:
 def _places(text: str) -> Iterator[tuple[str, int, int]]:
     """Yield each table's name with the start and end of what stands between its marks."""
     starts = list(_START.finditer(text))
-    limits = [*(following.start() for following in starts[1:]), len(text)]
-    for mark, limit in zip(starts, limits, strict=True):
+    for number, mark in enumerate(starts, start=1):
+        limit = starts[number].start() if number < len(starts) else len(text)
         end = text.find(_END, mark.end(), limit)
         if end < 0:
             raise InputError(f"table {mark[1]!r} of the document has no {_END} after it")
