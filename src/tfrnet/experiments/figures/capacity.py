@@ -43,7 +43,7 @@ def draw_capacity(cells: Cells) -> Figure | None:
             axes.locator_params(axis="y", integer=True)
     dormant[0].set_ylabel("dormant channels")
     recovered[0].set_ylabel("channels recovered so far")
-    shared_legend(figure, dormant, columns=4)
+    shared_legend(figure, dormant, 2, "Mean of seeds; band: lowest to highest seed")
     return figure
 
 
@@ -62,7 +62,6 @@ def _draw_lines(axes: Any, cells: Cells, stream: str, read: Callable[[Result], l
             color=colour,
             alpha=0.15,
             linewidth=0,
-            label=f"{label}, lowest to highest seed",
         )
         axes.plot(
             requests,
@@ -72,7 +71,7 @@ def _draw_lines(axes: Any, cells: Cells, stream: str, read: Callable[[Result], l
             markevery=5,
             markersize=4,
             color=colour,
-            label=f"{label}, mean",
+            label=label,
         )
         counts.append(len(values))
     return max(counts)

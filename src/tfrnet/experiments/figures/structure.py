@@ -32,7 +32,7 @@ def draw_structure(cells: Cells) -> Figure | None:
         row[0].set_ylabel(f"{variant_label(variant)}\n% of ranked channels")
     for axes in grid[-1]:
         axes.set_xlabel("request")
-    shared_legend(figure, grid.flat, columns=len(SHARES) + 1)
+    shared_legend(figure, grid.flat, min(4, 2 * len(streams)))
     return figure
 
 

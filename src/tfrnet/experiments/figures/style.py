@@ -52,13 +52,19 @@ def new_figure(width: float, height: float, layout: str = "constrained") -> Figu
     return Figure(figsize=(width, height), layout=layout)
 
 
-def shared_legend(figure: Figure, panels: Iterable[Any], columns: int) -> None:
+def shared_legend(figure: Figure, panels: Iterable[Any], columns: int, title: str = "") -> None:
     """Add one legend for all panels below them."""
     handles: dict[str, Any] = {}
     for axes in panels:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=columns)
+    figure.legend(
+        handles.values(),
+        handles.keys(),
+        loc="outside lower center",
+        ncols=columns,
+        title=title or None,
+    )
 
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:

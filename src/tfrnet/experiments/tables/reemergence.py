@@ -24,6 +24,7 @@ def reemergence_tables(cells: Cells) -> list[Table]:
 
 def _stream_table(cells: Cells, stream: str) -> Table:
     last = cells.checkpoints()[-1]
+    early = f"Requests 1-{min(_EARLY, last)}"
     rows = []
     for variant in cells.variants(KIND, stream):
         readers = (_backward_transfer, _early_rise("end"), _early_rise("peak"))
@@ -38,8 +39,8 @@ def _stream_table(cells: Cells, stream: str) -> Table:
             "Method",
             "Backward transfer",
             "Flip-back %",
-            f"Requests 1-{_EARLY}: rise at {last}",
-            f"Requests 1-{_EARLY}: peak rise",
+            f"{early}: rise at {last}",
+            f"{early}: peak rise",
             "n",
         ],
         rows,
