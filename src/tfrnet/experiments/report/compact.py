@@ -1,0 +1,25 @@
+"""Making values small enough for a page, without changing what is shown."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+_DIGITS = 5
+
+
+def rounded(value: Any) -> Any:
+    """Return JSON values with five significant digits; a number that is not finite is None."""
+    if isinstance(value, float):
+        return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(name): rounded(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [rounded(part) for part in value]
+    return value
+
+
+def clipped(text: Any, length: int) -> str:
+    """Return the beginning of a text; an ellipsis says that there is more."""
+    whole = "" if text is None else str(text)
+    return whole if len(whole) <= length else whole[:length].rstrip() + " …"

@@ -1,0 +1,72 @@
+"""The page itself: sections, data, style and script in one file."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from importlib.resources import files
+from string import Template
+from typing import Any, Literal
+
+# In this order: later ones use what the earlier ones define.
+_SCRIPTS = ("dom.js", "tooltip.js", "tables.js", "plot.js", "maps.js", "methods.js", "cell.js")
+
+
+@dataclass(frozen=True)
+class Section:
+    """One part of the page; its body is HTML, its name the anchor of links to it."""
+
+    name: str
+    title: str
+    body: str
+
+
+@dataclass(frozen=True)
+class Page:
+    """A whole page. `counts` says in numbers what is in it: cells, or requests."""
+
+    kind: Literal["bench", "state"]
+    html: str
+    counts: dict[str, int]
+
+
+def render(title: str, subtitle: str, sections: Sequence[Section], data: dict[str, Any]) -> str:
+    """Return the page. All of it is inline, and its policy lets nothing else run or load."""
+    style = _asset("style.css")
+    script = '(() => {\n"use strict";\n' + "\n".join(map(_asset, _SCRIPTS)) + "})();"
+    return Template(_asset("template.html")).substitute(
+        title=escape(title),
+        subtitle=escape(subtitle),
+        links="".join(f'<a href="#{s.name}">{escape(s.title)}</a>' for s in sections),
+        sections="".join(
+            f'<section id="{s.name}" aria-labelledby="{s.name}-title">'
+            f'<h2 id="{s.name}-title">{escape(s.title)}</h2>{s.body}</section>'
+            for s in sections
+        ),
+        data=embedded(data),
+        style=style,
+        style_hash=_hash(style),
+        script=script,
+        script_hash=_hash(script),
+    )
+
+
+def embedded(data: dict[str, Any]) -> str:
+    """Return JSON that cannot end the element it stands in, whatever its texts are."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def _asset(name: str) -> str:
+    return files(__package__).joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    return f"sha256-{digest}"
