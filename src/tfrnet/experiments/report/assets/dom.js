@@ -33,7 +33,8 @@ function shownLoss(value) {
 }
 
 function chooser(label, values, chosen, onChange) {
-  const select = make("select", {}, ...values.map((value) => make("option", { value }, value || MISSING)));
+  const options = values.map((value) => make("option", { value }, value || MISSING));
+  const select = make("select", { "aria-label": label }, ...options);
   select.value = chosen;
   select.addEventListener("change", () => onChange(select.value));
   return make("label", {}, label, select);

@@ -73,7 +73,7 @@ function plotWidth() {
 
 // An empty plot: its SVG, and where values lie in it.
 function axes({ label, xLabel, yLabel, xRange, yRange, width = plotWidth(), height = 300, wholeX = false }) {
-  const box = { left: 58, right: width - 12, top: 12, bottom: height - 42 };
+  const box = { left: 66, right: width - 12, top: 12, bottom: height - 42 };
   const at = ([low, high], from, to) => (value) => from + ((value - low) / (high - low || 1)) * (to - from);
   const x = at(xRange, box.left, box.right);
   const y = at(yRange, box.bottom, box.top);

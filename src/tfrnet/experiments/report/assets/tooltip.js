@@ -39,4 +39,3 @@ function hideTooltip() {
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape") hideTooltip();
 });
-document.addEventListener("scroll", hideTooltip, { passive: true });
