@@ -17,14 +17,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import torch
-
 from tfrnet.data.protocol import STREAMS, Sizes, Split, make_split
 from tfrnet.data.sources import Source
 from tfrnet.errors import InputError
 from tfrnet.experiments.grid import grid
 from tfrnet.experiments.trial import UNTOUCHED, Trial, run_trial
-from tfrnet.models.load import LoadedModel, load_model
+from tfrnet.models.load import LoadedModel, load_model, use_tensor_cores
 from tfrnet.unlearner import find_method
 
 # Seeds below this are for reporting.
@@ -177,8 +175,7 @@ _here: tuple[LoadedModel, dict[str, Split], int] | None = None
 def _start(plan: SearchPlan, machine: Machine) -> None:
     """Load what all trials of a process share."""
     global _here
-    # On a GPU: products of float32 numbers by tensor cores.
-    torch.set_float32_matmul_precision("high")
+    use_tensor_cores(machine.device)
     splits = plan.splits(machine.source)  # first: data that is not there is noticed at once
     _here = load_model(machine.model, machine.dtype, machine.device), splits, machine.batch_size
 

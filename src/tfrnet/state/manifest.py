@@ -97,13 +97,14 @@ class Manifest:
                 "start another state for it"
             )
         wanted = {} if config is None else config.to_dict()
-        changed = sorted(k for k, v in wanted.items() if self.config.get(k) != v)
+        made = self.settings().to_dict()  # a field newer than the state has its default
+        changed = sorted(k for k, v in wanted.items() if made.get(k) != v)
         if changed:
             name = changed[0]
             selects = name in ("target_modules", "layers")
             selection = "another channel selection, " if selects else ""
             raise StateError(
-                f"state {folder} was made with {selection}{name}={self.config.get(name)}, not "
+                f"state {folder} was made with {selection}{name}={made.get(name)}, not "
                 f"{wanted[name]}; its settings are fixed, start another state to change them"
             )
         if seed not in (None, self.seed):

@@ -14,9 +14,14 @@ QUICK: dict[str, Any] = {
     "streams": ("arithmetic",),
     "seeds": (0,),
     "sizes": Sizes(
-        requests=2, request_size=4, forget_eval=8, heldout=8, retain=(16, 8), guard=(4, 2)
+        requests=2, request_size=2, forget_eval=4, heldout=4, retain=(8, 4), guard=(2, 1)
     ),
-    "tofu": TofuSizes(requests=1, retain=16, guard=4, rows=4, new_tokens=8),
-    "attack": AttackOptions(limit=4, relearn_steps=(0, 1), relearn_seeds=1),
-    "reduced": (("steps", 1), ("retain_examples", 8), ("guard_examples", 8)),
+    "tofu": TofuSizes(requests=1, retain=16, guard=4, rows=2, new_tokens=4),
+    "attack": AttackOptions(limit=2, relearn_steps=(0, 1), relearn_seeds=1),
+    "reduced": (
+        ("steps", 1),
+        ("retain_examples", 4),
+        ("guard_examples", 4),
+        ("max_length", 96),
+    ),
 }

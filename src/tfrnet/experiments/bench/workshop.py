@@ -23,7 +23,7 @@ from tfrnet.experiments.bench.plan import BenchPlan
 from tfrnet.experiments.bench.provenance import model_identity
 from tfrnet.experiments.bench.tofu_stream import TofuStream, make_tofu_stream
 from tfrnet.models.fingerprint import fingerprint
-from tfrnet.models.load import LoadedModel, load_model
+from tfrnet.models.load import LoadedModel, load_model, use_tensor_cores
 
 # Raised when cells of the same inputs would give other results than before.
 _FORMAT = 1
@@ -131,7 +131,6 @@ def _digest(parts: Mapping[str, Sequence[Item]]) -> str:
 
 def prepare_process(device: str) -> None:
     """Set what all cells of a process run under."""
-    # On a GPU: products of float32 numbers by tensor cores, as in the search.
-    torch.set_float32_matmul_precision("high")
     if device.startswith("cuda:"):
         torch.cuda.set_device(device)
+    use_tensor_cores(device)

@@ -1,0 +1,22 @@
+"""The manifest of a state: what a state was made with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tfrnet.config import TFRConfig
+from tfrnet.errors import StateError
+from tfrnet.state.manifest import Manifest
+
+
+def manifest(config: dict) -> Manifest:
+    return Manifest(model="m", fingerprint="f", config=config, channels=[], seed=0, guard=[])
+
+
+def test_a_setting_newer_than_the_state_has_its_default():
+    older = {name: value for name, value in TFRConfig().to_dict().items() if name != "use_retain"}
+    manifest(older).refuse_settings(Path("s"), "tfr", TFRConfig(), 0)
+    with pytest.raises(StateError, match="use_retain=True, not False"):
+        manifest(older).refuse_settings(Path("s"), "tfr", TFRConfig(use_retain=False), 0)
