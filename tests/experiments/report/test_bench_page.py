@@ -88,6 +88,15 @@ def test_the_mean_trade_off_is_over_all_streams(made, page):
     assert f"is that of ga: {fmean(by_stream):.1f} (95 % interval " in page.text
 
 
+def test_methods_that_share_the_best_mean_are_all_named(run):
+    for stream in made_up.STREAMS:
+        for seed, result in enumerate(results(run, f"stream/{stream}/ga/*")):
+            change(run, f"stream/{stream}/tfr/{seed}", scores=result["scores"])
+    text = ReadPage(make_report(run).html).text
+    assert "is that of ga, tfr: " in text
+    assert "After it: tfr-paper " in text
+
+
 def test_a_method_that_lacks_a_stream_has_no_mean_and_is_named(run):
     shutil.rmtree(run / "cells/stream/boolq/ga")
     page = ReadPage(make_report(run).html)
@@ -202,6 +211,40 @@ def test_other_folders_are_refused(tmp_path, files, message):
         make_report(tmp_path)
 
 
+# Provenance
+
+
+def test_settings_of_a_variant_are_those_that_differ(page):
+    assert page.row("Settings", "ga")["Settings"].text == "steps=4, use_recovery=false"
+    row = page.row("Settings", "tfr-no-recovery")
+    assert row["Settings"].text == "as tfr, but use_recovery=true"
+    assert row["Overrides"].text == "use_recovery=false"
+    assert page.row("Settings", "tfr-paper")["Settings"].text == "as tfr"
+
+
+def test_origins_are_counted(made, page):
+    rows = page.tables["Origin of the cells"]
+    assert sum(row["Cells"].number for row in rows) == len(results(made, "*/*/*/*"))
+    assert rows[0]["Versions"].text == "tfrnet 0.1.0, torch 2.13.0"
+    assert {row["Inputs digest"].text for row in page.tables["Inputs"]} == {"0" * 16}
+
+
+def test_many_inputs_are_counted_and_shown_with_their_cells(run):
+    change(run, "stream/boolq/ga/0", inputs="abc" * 20)
+    page = ReadPage(make_report(run).html)
+    (row,) = [r for r in page.tables["Inputs"] if r["Kind"].text == "stream" and "boolq" in str(r)]
+    assert row["Inputs digest"].text == "2 different, each shown with its cell"
+    cell = next(c for c in page.data["cells"] if c["variant"] == "ga" and c["stream"] == "boolq")
+    assert ["inputs digest", "abcabcabcabcabca"] in cell["about"]
+
+
+def test_all_that_a_run_was_asked_for_is_said(run):
+    asked = {"experiments": ["main"], "sizes": {"requests": 2}, "reduced": [["a", 1]], "minutes": 3}
+    (run / "bench.json").write_text(json.dumps(asked))
+    text = ReadPage(make_report(run).html).text
+    assert all(words in text for words in ("requests=2", '["a", 1]', "minutes3"))
+
+
 # The data behind the charts
 
 
@@ -243,13 +286,19 @@ def test_points_and_lines_of_the_charts_are_means_over_seeds_and_streams(made, p
 
 def test_whole_texts_take_the_place_of_answers(run):
     samples = [
-        {"key": "boolq/train/0", "prompt": "Q" * 999, "gold": "yes", "before": "a", "after": "b"}
+        {
+            "key": "boolq/train/0",
+            "prompt": "P" * 999 + "Q" * 99,
+            "gold": "yes",
+            "before": "a",
+            "after": "b",
+        }
     ]
     cell = run / "cells/stream/boolq/ga/0"
     (cell / "samples.jsonl").write_text("".join(json.dumps(s) + "\n" for s in samples))
     data = ReadPage(make_report(run).html).data["cells"]
     texts = next(c for c in data if c["variant"] == "ga" and c["stream"] == "boolq")["texts"]
-    assert texts[0]["prompt"] == "Q" * 320 + " …"
+    assert texts[0]["prompt"] == "P" * 106 + " … " + "P" * 115 + "Q" * 99
     assert [text["key"] for text in texts].count("boolq/train/0") == 1
     assert len(texts) == 6
 

@@ -65,17 +65,12 @@ def _more_tables(run: BenchRun, scores: StreamScores) -> list[Section]:
 
 
 def _origin(run: BenchRun) -> list[Section]:
-    bench = {
-        name: value if isinstance(value, str) else ", ".join(map(str, value))
-        for name, value in run.bench.items()
-        if isinstance(value, str | list)
-    } | {n: v for n, v in run.bench.items() if isinstance(v, int | float)}
     tables = (
         provenance.origin_table(run),
         provenance.input_table(run),
         provenance.settings_table(run),
     )
-    body = facts(bench) + tables_html(tables)
+    body = facts(provenance.bench_facts(run.bench)) + tables_html(tables)
     sections = [Section("provenance", "Provenance", body)]
     failures = _tables("failures", "Failed cells", provenance.failure_table(run))
     return [*sections, failures] if failures.body else sections

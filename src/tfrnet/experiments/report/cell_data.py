@@ -7,6 +7,7 @@ from typing import Any
 
 from tfrnet.experiments.report.bench_run import Cell
 from tfrnet.experiments.report.compact import clipped, rounded
+from tfrnet.experiments.report.provenance import DIGEST_LENGTH
 
 _SHOWN_ANSWERS = 8
 _TEXT_LENGTH = 320
@@ -67,6 +68,7 @@ def _about(cell: Cell) -> list[list[str]]:
         "device": " ".join(str(origin[name]) for name in ("device", "dtype") if name in origin),
         "commit": origin.get("commit"),
         "started": origin.get("started"),
+        "inputs digest": str(result.get("inputs", ""))[:DIGEST_LENGTH],
         "seconds": ", ".join(f"{name} {value:.1f}" for name, value in seconds.items()),
         "peak memory": f"{result['peak_bytes'] / 1e9:.2f} GB" if result.get("peak_bytes") else "",
         "scores": ", ".join(

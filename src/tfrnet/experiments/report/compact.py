@@ -20,6 +20,12 @@ def rounded(value: Any) -> Any:
 
 
 def clipped(text: Any, length: int) -> str:
-    """Return the beginning of a text; an ellipsis says that there is more."""
+    """Return a text without its middle if it is too long; an ellipsis says where.
+
+    The question of a prompt often stands at its end, after a long passage.
+    """
     whole = "" if text is None else str(text)
-    return whole if len(whole) <= length else whole[:length].rstrip() + " …"
+    if len(whole) <= length:
+        return whole
+    start = length // 3
+    return f"{whole[:start].rstrip()} … {whole[start - length :].lstrip()}"

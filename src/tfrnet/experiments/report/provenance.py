@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 from tfrnet.experiments.report.bench_run import BenchRun, Cell
 from tfrnet.experiments.report.table import Row, Table, number, text
 
-_DIGEST_LENGTH = 16
+# Enough of a digest to tell one from another.
+DIGEST_LENGTH = 16
 
 
 def origin_table(run: BenchRun) -> Table:
@@ -21,26 +23,49 @@ def origin_table(run: BenchRun) -> Table:
 
 
 def input_table(run: BenchRun) -> Table:
-    """Return the digests of what the cells were given."""
-    seeds: dict[tuple[str, str, str, str], set[int]] = defaultdict(set)
+    """Return the sizes of the protocol, and the digests of what the cells were given."""
+    groups: dict[tuple[str, str, str], list[Cell]] = defaultdict(list)
     for cell in run.cells:
         protocol = _settings_text(cell.result.get("protocol") or {})
-        digest = str(cell.result.get("inputs", ""))[:_DIGEST_LENGTH]
-        seeds[cell.kind, cell.stream, digest, protocol].add(cell.seed)
+        groups[cell.kind, cell.stream, protocol].append(cell)
     rows = [
-        Row([text(kind), text(stream), text(_numbers(found)), text(digest), text(protocol)])
-        for (kind, stream, digest, protocol), found in sorted(seeds.items())
+        Row(
+            [
+                *(text(kind), text(stream)),
+                text(", ".join(map(str, sorted({cell.seed for cell in cells})))),
+                text(_digests(cells)),
+                text(protocol),
+            ]
+        )
+        for (kind, stream, protocol), cells in sorted(groups.items())
     ]
     columns = ["Kind", "Stream", "Seeds", "Inputs digest", "Protocol"]
     return Table("Inputs", columns, rows, {})
 
 
+def bench_facts(bench: dict[str, Any]) -> dict[str, str]:
+    """Return what a run was asked for, in words."""
+    return {
+        name: ", ".join(map(plain, value))
+        if isinstance(value, list)
+        else _settings_text(value)
+        if isinstance(value, dict)
+        else plain(value)
+        for name, value in bench.items()
+    }
+
+
 def settings_table(run: BenchRun) -> Table:
-    """Return the settings of each variant; one that had several has several rows."""
+    """Return the settings of each variant; one that had several has several rows.
+
+    Of a variant only what differs from its method is shown, so that one sees what it varies.
+    """
+    methods = {(c.kind, c.variant): c.result.get("settings") or {} for c in run.cells}
     kinds: dict[tuple[str, ...], set[str]] = defaultdict(set)
     for cell in run.cells:
         overrides = ", ".join(cell.result.get("overrides") or ())
-        settings = _settings_text(cell.result.get("settings") or {})
+        base = methods.get((cell.kind, cell.method)) if cell.variant != cell.method else None
+        settings = _against(cell.method, base, cell.result.get("settings") or {})
         preset = str(cell.result.get("preset", ""))
         kinds[cell.variant, cell.method, preset, overrides, settings].add(cell.kind)
     rows = [
@@ -73,13 +98,21 @@ def _origin(cell: Cell) -> tuple[str, ...]:
         *(str(origin.get(name, "")) for name in ("device", "dtype")),
         versions,
         str(model.get("name", "")),
-        str(model.get("digest", ""))[:_DIGEST_LENGTH],
+        str(model.get("digest", ""))[:DIGEST_LENGTH],
     )
 
 
 def _short_commit(commit: str) -> str:
     """Return the beginning of a commit, and the plus that says that files differed from it."""
     return commit[:12] + "+" * (commit.endswith("+") and len(commit) > 12)
+
+
+def _against(method: str, base: dict[str, Any] | None, settings: dict[str, Any]) -> str:
+    """Return settings in words: all of them, or what differs from those of the method."""
+    if base is None or base.keys() != settings.keys():
+        return _settings_text(settings)
+    changed = {name: value for name, value in settings.items() if value != base[name]}
+    return f"as {method}" + (f", but {_settings_text(changed)}" if changed else "")
 
 
 def _settings_text(settings: dict[str, Any]) -> str:
@@ -91,5 +124,6 @@ def plain(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _numbers(values: set[int]) -> str:
-    return ", ".join(map(str, sorted(values)))
+def _digests(cells: Sequence[Cell]) -> str:
+    found = {str(cell.result.get("inputs", ""))[:DIGEST_LENGTH] for cell in cells}
+    return found.pop() if len(found) == 1 else f"{len(found)} different, each shown with its cell"

@@ -77,13 +77,15 @@ def main_result(scores: StreamScores) -> list[str]:
     ranked = [mean for mean in means if mean is not untouched]
     if not ranked:
         return ["No method has finished all streams on one seed, so there is no mean Trade-off."]
-    best, *others = ranked
+    best = ranked[0]
+    leaders = [mean.variant for mean in ranked if mean.value == best.value]
+    others = ranked[len(leaders) :]
     where = (
         f"over the {len(scores.streams)} streams" if len(scores.streams) > 1 else "on the stream"
     )
     said = [
         f"The highest mean Trade-off {where} ({_listed(scores.streams)}) is that of "
-        f"{best.variant}: {best.words()}."
+        f"{_listed(leaders)}: {best.words()}."
     ]
     if others:
         said.append(f"After it: {', '.join(f'{m.variant} {m.value:.1f}' for m in others)}.")

@@ -176,7 +176,7 @@ function emergenceMap(cell) {
     ],
     xLabel: "after request",
     yLabel: "items of request",
-    tile: [Math.min(24, 480 / numbers.length), Math.min(17, 480 / numbers.length)],
+    tile: [Math.min(96, 480 / numbers.length), Math.min(68, 340 / numbers.length)],
     outline: (...corner) => stairs(numbers.length, ...corner),
   });
   return figure(
