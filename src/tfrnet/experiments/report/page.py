@@ -13,7 +13,10 @@ from string import Template
 from typing import Any, Literal
 
 # In this order: later ones use what the earlier ones define.
-_SCRIPTS = ("dom.js", "tooltip.js", "tables.js", "plot.js", "maps.js", "methods.js", "cell.js")
+_SCRIPTS = (
+    *("dom.js", "tooltip.js", "tables.js", "plot.js", "maps.js", "methods.js"),
+    *("timeline.js", "accuracy.js", "channels.js", "cell.js"),
+)
 
 
 @dataclass(frozen=True)

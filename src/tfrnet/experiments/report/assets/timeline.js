@@ -1,0 +1,92 @@
+// The requests of a cell: losses before and after, accepted or rejected, and why.
+
+const ACCEPTED = { colour: "#0072b2", shape: "circle" };
+const REJECTED = { colour: "#d55e00", shape: "cross" };
+const BEFORE = { colour: "#808890", shape: "circle", hollow: true };
+
+function timeline(cell) {
+  const columns = cell.requests;
+  if (!columns) return make("p", { class: "note" }, "This cell made no requests.");
+  const requests = columns.id.map((_, n) =>
+    Object.fromEntries([["number", n + 1], ...Object.entries(columns).map(([name, values]) => [name, values[n]])]),
+  );
+  const rejected = requests.filter((request) => request.outcome !== "accepted").length;
+  return make(
+    "div",
+    { id: "timeline" },
+    make("h3", {}, `Requests: ${requests.length - rejected} accepted, ${rejected} rejected`),
+    legend([
+      { name: "before the request", ...BEFORE, dash: "0 99" },
+      { name: "after, accepted", ...ACCEPTED, dash: "0 99" },
+      { name: "tried, rejected (nothing changed)", ...REJECTED, dash: "0 99" },
+    ]),
+    make("div", { class: "figures" }, lossChart(requests, "forget_loss", "Loss on the request's examples"), lossChart(requests, "guard_loss", "Loss on the guard examples")),
+    requestTable(requests),
+  );
+}
+
+function lossChart(requests, name, title) {
+  const before = (request) => request[`${name}_before`];
+  const after = (request) => request[`${name}_after`];
+  const plot = axes({
+    label: title,
+    xLabel: "request",
+    yLabel: "loss",
+    xRange: [0.5, requests.length + 0.5],
+    yRange: rangeOf(requests.flatMap((request) => [before(request), after(request)])),
+    height: 260,
+    wholeX: true,
+  });
+  // A loss that is not finite stands at the upper edge.
+  const height = (loss) => (typeof loss === "number" ? plot.y(loss) : plot.box.top);
+  for (const request of requests) {
+    const style = request.outcome === "accepted" ? ACCEPTED : REJECTED;
+    const x = plot.x(request.number);
+    const group = draw(
+      "g",
+      { class: "target" },
+      draw("rect", { x: x - 7, width: 14, y: plot.box.top, height: plot.box.bottom - plot.box.top, class: "hit" }),
+      stroke(`M${x} ${height(before(request))}V${height(after(request))}`, { colour: style.colour }),
+      mark(x, height(before(request)), BEFORE, 3.5),
+      mark(x, height(after(request)), style, 4),
+    );
+    explain(group, requestLines(request));
+    plot.root.append(group);
+  }
+  return figure(title, "", plot.root);
+}
+
+function requestLines(request) {
+  return [
+    `${request.number}. ${request.id}: ${request.outcome}`,
+    request.reason,
+    `forget loss ${change(request, "forget_loss")}`,
+    `guard loss ${change(request, "guard_loss")}`,
+    request.selected || request.recovered ? `suppressed ${request.selected}, recovered ${request.recovered}` : "",
+  ];
+}
+
+function change(request, name) {
+  return `${shownLoss(request[`${name}_before`])} → ${shownLoss(request[`${name}_after`])}`;
+}
+
+function requestTable(requests) {
+  const hasMask = requests.some((request) => request.selected || request.recovered);
+  const maskColumns = [
+    ["Suppressed", (request) => request.selected, 0],
+    ["Recovered", (request) => request.recovered, 0],
+    ["Capacity %", (request) => request.capacity === null ? null : 100 * request.capacity, 2],
+  ];
+  const columns = [
+    ["#", (request) => request.number, 0],
+    ["Request", (request) => request.id],
+    ["Outcome", (request) => request.outcome],
+    ["Forget loss", (request) => request.forget_loss_after, 3, (request) => change(request, "forget_loss")],
+    ["Guard loss", (request) => request.guard_loss_after, 3, (request) => change(request, "guard_loss")],
+    ...(hasMask ? maskColumns : []),
+    ["Attempts", (request) => request.attempts, 0],
+    ["Seconds", (request) => request.seconds, 2],
+    ["Reason", (request) => request.reason],
+  ];
+  return buildTable("Requests", columns, requests, (request) => (request.outcome === "accepted" ? "" : "rejected"));
+}
