@@ -1,6 +1,7 @@
 // One chosen cell: the choice itself, and the parts of its view in their order.
 
 const LEVELS = ["kind", "stream", "variant", "seed"];
+
 function cellBrowser(place, cells) {
   const controls = make("div", { class: "controls" });
   const view = make("div", { id: "view" });
