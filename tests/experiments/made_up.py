@@ -220,6 +220,11 @@ def write_run(folder: Path, seeds: int = 3, variants: tuple[str, ...] = VARIANTS
         json.dumps({"cell": "stream/boolq/rmu/0", "error": "InputError: no such layer"})
     )
     (folder / "bench.json").write_text(
-        json.dumps({"schema": "tfrnet.bench/1", "experiments": ["all"], "seeds": [*range(seeds)]})
+        json.dumps(
+            {
+                "schema": "tfrnet.bench/1",
+                "plans": [{"experiments": ["main", "tofu"], "seeds": [*range(seeds)]}],
+            }
+        )
     )
     return folder

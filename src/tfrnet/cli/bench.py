@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -94,7 +93,7 @@ def command(
     from tfrnet.experiments.bench.preflight import check_everything
     from tfrnet.experiments.bench.runner import Event, run_bench
     from tfrnet.experiments.bench.workshop import Machine
-    from tfrnet.experiments.bench.writing import write_outputs
+    from tfrnet.experiments.bench.writing import record_plan, write_outputs
 
     output = Output(as_json)
     where = Source(source, data_dir)
@@ -115,9 +114,7 @@ def command(
     with output.waiting("looking for data and models"):
         check_everything(plan, where)
     machine = Machine(where, device, batch_size, eval_batch_size, workers)
-    out.mkdir(parents=True, exist_ok=True)
-    described = {"schema": "tfrnet.bench/1"} | asdict(plan)
-    (out / "bench.json").write_text(json.dumps(described, indent=1) + "\n")
+    record_plan(out, plan)
     cells = plan.cells()
     with output.progress(len(cells), "cells") as bar:
 

@@ -240,9 +240,10 @@ def test_many_inputs_are_counted_and_shown_with_their_cells(run):
 
 def test_all_that_a_run_was_asked_for_is_said(run):
     asked = {"experiments": ["main"], "sizes": {"requests": 2}, "reduced": [["a", 1]], "minutes": 3}
-    (run / "bench.json").write_text(json.dumps(asked))
+    (run / "bench.json").write_text(json.dumps({"plans": [asked, {"experiments": ["tofu"]}]}))
     text = ReadPage(make_report(run).html).text
-    assert all(words in text for words in ("requests=2", '["a", 1]', "minutes3"))
+    for words in ('sizes={"requests": 2}', '["a", 1]', "minutes=3", "Plan 2", "main, tofu"):
+        assert words in text
 
 
 # The data behind the charts
@@ -324,7 +325,7 @@ def test_nothing_in_the_data_becomes_markup(run):
     result["provenance"]["versions"] = {evil: evil}
     change(run, "stream/boolq/ga/0", **result)
     (run / "cells/stream/boolq/rmu/0/error.json").write_text(json.dumps({"error": evil}))
-    (run / "bench.json").write_text(json.dumps({"experiments": [evil], evil: evil}))
+    (run / "bench.json").write_text(json.dumps({"plans": [{"experiments": [evil], evil: evil}]}))
     html = make_report(run).html
     page = ReadPage(html)
     assert page.tags.count("script") == 2

@@ -20,7 +20,7 @@ from tfrnet.session import versions
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-# Names the code's commit where it runs outside of its repository.
+# Names the code's commit where a copy of it runs outside of its repository.
 COMMIT_VARIABLE = "TFRNET_COMMIT"
 _END = 1 << 20
 _SETTINGS = ("config.json", CONFIG, "tokenizer.json")
@@ -44,12 +44,14 @@ def provenance(model: PreTrainedModel, dtype: str, started: str) -> dict[str, An
 @cache
 def code_commit() -> str | None:
     """Return the commit of the code, with `+` where files differ from it; None if unknown."""
+    if named := os.environ.get(COMMIT_VARIABLE):
+        return named
     folder = Path(__file__).parent
     try:
         commit = _git(folder, "rev-parse", "HEAD")
         changed = _git(folder, "status", "--porcelain", str(folder.parents[1]))
     except (OSError, subprocess.CalledProcessError):
-        return os.environ.get(COMMIT_VARIABLE)
+        return None
     return commit + ("+" if changed else "")
 
 

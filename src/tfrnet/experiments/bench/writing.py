@@ -3,12 +3,29 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+from dataclasses import asdict
 from pathlib import Path
 
+from tfrnet.experiments.bench.plan import BenchPlan
 from tfrnet.experiments.figures import write_figures
 from tfrnet.experiments.report import write_report
 from tfrnet.experiments.results import read_run
 from tfrnet.experiments.tables import write_tables
+from tfrnet.state import fs
+
+
+def record_plan(run: Path, plan: BenchPlan) -> None:
+    """Add a plan to those that the run was made with."""
+    place = run / "bench.json"
+    plans = json.loads(place.read_text())["plans"] if place.is_file() else []
+    # Through JSON, so that tuples compare equal to what was read.
+    wanted = json.loads(json.dumps(asdict(plan)))
+    if wanted not in plans:
+        plans.append(wanted)
+    fs.make_folder(run)
+    described = {"schema": "tfrnet.bench/1", "plans": plans}
+    fs.replace_file(place, json.dumps(described, indent=1).encode() + b"\n")
 
 
 def write_outputs(run: Path) -> list[Path]:

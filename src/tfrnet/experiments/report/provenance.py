@@ -44,14 +44,10 @@ def input_table(run: BenchRun) -> Table:
 
 
 def bench_facts(bench: dict[str, Any]) -> dict[str, str]:
-    """Return what a run was asked for, in words."""
+    """Return what a run was asked for, in words: its plans, one after another."""
     return {
-        name: ", ".join(map(plain, value))
-        if isinstance(value, list)
-        else _settings_text(value)
-        if isinstance(value, dict)
-        else plain(value)
-        for name, value in bench.items()
+        f"Plan {number}": _settings_text(plan)
+        for number, plan in enumerate(bench.get("plans", ()), start=1)
     }
 
 

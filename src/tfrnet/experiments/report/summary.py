@@ -50,7 +50,7 @@ def what_was_run(run: BenchRun) -> dict[str, object]:
     kinds = sorted({cell.kind for cell in cells})
     seconds = sum(cell.result.get("seconds", {}).get("total", 0.0) for cell in cells)
     return {
-        "experiments": _listed(run.bench.get("experiments", kinds)),
+        "experiments": _listed(_experiments(run) or kinds),
         "cells": f"{len(cells)} finished, {len(run.failures)} failed"
         + (f", {len(run.unfinished)} without a result" if run.unfinished else ""),
         "by kind": ", ".join(f"{kind} {len(run.of_kind(kind))}" for kind in kinds),
@@ -108,3 +108,9 @@ def _listed(values: object) -> str:
     if isinstance(values, str):
         return values
     return ", ".join(str(value) for value in values if value != "")  # type: ignore[attr-defined]
+
+
+def _experiments(run: BenchRun) -> list[str]:
+    """Return the experiments of all plans that the run was made with."""
+    plans = run.bench.get("plans", ())
+    return list(dict.fromkeys(name for plan in plans for name in plan["experiments"]))
