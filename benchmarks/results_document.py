@@ -1,0 +1,27 @@
+"""Fill the tables of docs/results.md from the results, and write the run's own outputs anew.
+
+python -m benchmarks.results_document
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tfrnet.experiments.bench.writing import write_outputs
+from tfrnet.experiments.document import fill_document
+from tfrnet.experiments.results import read_run
+from tfrnet.experiments.tables import all_tables
+
+ROOT = Path(__file__).parents[1]
+RUN = ROOT / "benchmarks" / "results" / "paper"
+DOCUMENT = ROOT / "docs" / "results.md"
+
+
+def main() -> None:
+    write_outputs(RUN)
+    found = read_run(RUN)
+    DOCUMENT.write_text(fill_document(DOCUMENT.read_text(), all_tables(*found)))
+
+
+if __name__ == "__main__":
+    main()
