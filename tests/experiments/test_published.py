@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import pytest
 from benchmarks.results_document import DOCUMENT, RUN
 

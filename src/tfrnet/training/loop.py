@@ -176,7 +176,8 @@ class GradientUnlearner(BaseUnlearner[TensorState]):
             problem = f"training diverged: {error} at step {done + 1}"
         finally:
             optimiser.release()
-        return Trained(optimiser.values(), done, problem)
+        in_place = isinstance(self.effect, WeightsEffect) and self.effect.stays_on_gpu
+        return Trained(optimiser.values(in_place), done, problem)
 
     def _ceiling(self) -> float:
         """Return the forget loss at which training ends before its last step."""

@@ -53,9 +53,10 @@ class MasterAdamW:
             if self._masters[name] is not parameter:
                 parameter.data.copy_(self._masters[name].data)
 
-    def values(self) -> dict[str, torch.Tensor]:
-        """Return the trained values, in the host's memory."""
-        return {name: master.detach().data.cpu() for name, master in self._masters.items()}
+    def values(self, in_place: bool = False) -> dict[str, torch.Tensor]:
+        """Return the trained values where they are, or in the host's memory."""
+        trained = {name: master.detach() for name, master in self._masters.items()}
+        return trained if in_place else {name: value.cpu() for name, value in trained.items()}
 
     def release(self) -> None:
         """Stop the parameters from gathering gradients."""

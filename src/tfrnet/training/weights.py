@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
@@ -13,6 +13,24 @@ from tfrnet.state.tensors import State, TensorState
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+
+# The model's own values, the last state's, the next one's, and as much again to work with.
+_COPIES = 8
+
+
+def has_room_for_copies(parameters: Iterable[nn.Parameter]) -> bool:
+    """Tell whether values that are not in use can wait on the GPUs, which saves moving them.
+
+    Otherwise they wait in the host's memory, so that no second model takes up room on a GPU.
+    """
+    sizes: dict[torch.device, int] = {}
+    for parameter in parameters:
+        sizes[parameter.device] = sizes.get(parameter.device, 0) + parameter.nbytes
+    return all(
+        device.type == "cuda" and torch.cuda.mem_get_info(device)[0] > _COPIES * size
+        for device, size in sizes.items()
+    )
 
 
 class WeightsEffect:
@@ -41,8 +59,11 @@ class WeightsEffect:
                     f"{name} is quantised ({parameter.dtype}), so it cannot be trained; "
                     "use trained=lora"
                 )
-        # In the host's memory: no second copy of a model takes up room on a GPU.
-        self._originals = {name: p.data.cpu() for name, p in self.parameters.items()}
+        self.stays_on_gpu = has_room_for_copies(self.parameters.values())
+        self._originals = {
+            name: p.data if self.stays_on_gpu else p.data.cpu()
+            for name, p in self.parameters.items()
+        }
 
     def show(self, state: State) -> None:
         """Let the model act as in a state."""

@@ -1,1 +1,1 @@
-"""Attacks on a model that forgot by a channel mask, and how much they bring back."""
+"""Attacks on a model that forgot, and how much they bring back."""
