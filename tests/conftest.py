@@ -43,3 +43,8 @@ def real():
     from tfrnet import load_model
 
     return load_model("smollm2-135m")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest tests, so that no process is left alone with one at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)

@@ -15,7 +15,7 @@ from tfrnet.models.export import export_dense
 from tfrnet.models.load import load_model
 
 pytestmark = [pytest.mark.real, needs_real]
-COUNTS = {"boolq": 6, "openbookqa": 12, "arithmetic": 8}
+COUNTS = {"boolq": 4, "openbookqa": 12, "arithmetic": 8}
 
 
 @pytest.fixture(scope="module")

@@ -320,6 +320,7 @@ def test_a_second_process_on_the_same_state_is_told_and_the_first_is_not_disturb
     assert_same_end(state, undisturbed.state)
 
 
+@pytest.mark.long
 def test_the_installed_command_killed_in_mid_stream_resumes(
     arguments: list[str], undisturbed: Undisturbed, tmp_path: Path
 ) -> None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tfrnet.cli import _options as opt
+from tfrnet.cli._lists import names, numbers
 from tfrnet.cli._output import Output
-from tfrnet.errors import InputError
 
 if TYPE_CHECKING:
     from tfrnet.experiments.bench.plan import BenchPlan
@@ -101,9 +101,9 @@ def command(
         experiments,
         quick,
         {
-            "methods": _names(methods),
-            "streams": _names(streams),
-            "seeds": _numbers(seeds),
+            "methods": names(methods),
+            "streams": names(streams),
+            "seeds": numbers(seeds, "--seeds", "0,1,2"),
             "preset": preset,
             "model": model,
             "tofu_model": tofu_model,
@@ -140,9 +140,9 @@ def _plan(experiments: list[str], quick: bool, options: dict[str, Any]) -> Bench
     from tfrnet.experiments.bench.plan import EXPERIMENTS, BenchPlan
     from tfrnet.experiments.bench.quick import QUICK
 
-    names = EXPERIMENTS if "all" in experiments else tuple(dict.fromkeys(experiments))
+    chosen = EXPERIMENTS if "all" in experiments else tuple(dict.fromkeys(experiments))
     given = {name: value for name, value in options.items() if value}
-    return BenchPlan(experiments=names, **((QUICK if quick else {}) | given))
+    return BenchPlan(experiments=chosen, **((QUICK if quick else {}) | given))
 
 
 def _say_end(output: Output, tally: Tally, out: Path) -> None:
@@ -155,14 +155,3 @@ def _say_end(output: Output, tally: Tally, out: Path) -> None:
     for key, error in tally.failed.items():
         output.note(f"{key} failed: {error}")
     output.say(f"{out}: tables/, figures/, report.html")
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(name) for name in _names(text))
-    except ValueError:
-        raise InputError(f"--seeds takes numbers such as 0,1,2, not {text!r}") from None

@@ -14,6 +14,7 @@ import typer
 
 from tfrnet.cli import _options as opt
 from tfrnet.cli._evaluation import show_results
+from tfrnet.cli._lists import names, numbers
 from tfrnet.cli._open import load, model_name
 from tfrnet.cli._output import Output
 from tfrnet.errors import InputError
@@ -170,7 +171,7 @@ def command(
     store = _open_state(state, generation)
     has_mask = store is None or isinstance(store.manifest.settings(), TFRConfig)
     options = Options(
-        tasks=_names(tasks),
+        tasks=names(tasks),
         limit=limit,
         full=full,
         items=_one_of("items", items, ("sample", "first")),
@@ -187,11 +188,11 @@ def command(
             paraphrased_questions=tofu_paraphrased,
         ),
         min_k=min_k,
-        attacks=attacks_that_fit(has_mask) if attacks is None else _names(attacks),
+        attacks=attacks_that_fit(has_mask) if attacks is None else names(attacks),
         attack=AttackOptions(
             limit=limit,
             max_length=max_length,
-            relearn_steps=_steps(relearn_steps),
+            relearn_steps=numbers(relearn_steps, "--relearn-steps", "0,5,10"),
             relearn_seeds=relearn_seeds,
         ),
     )
@@ -255,21 +256,10 @@ def command(
     return 0
 
 
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-
-
 def _one_of(option: str, value: str, choices: Iterable[str]) -> Any:
     if value not in (known := tuple(choices)):
         raise InputError(f"--{option} must be {' or '.join(known)}, not {value!r}")
     return value
-
-
-def _steps(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise InputError(f"--relearn-steps takes numbers such as 0,5,10, not {text!r}") from None
 
 
 def _refuse_forgotten(path: Path, plan: Plan) -> None:

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from tfrnet.cli import _options as opt
+from tfrnet.cli._lists import names
 from tfrnet.cli._output import Output
 from tfrnet.unlearner import method_names
 
@@ -50,10 +51,9 @@ def command(
     from tfrnet.experiments.search import Machine, SearchPlan, choose, run_search
 
     output = Output(as_json)
-    names = tuple(name.strip() for name in methods.split(",") if name.strip()) or method_names()
     plan = SearchPlan(
-        methods=tuple(names),
-        streams=tuple(name.strip() for name in streams.split(",")),
+        methods=names(methods) or tuple(method_names()),
+        streams=names(streams),
         seed=seed,
         requests=requests,
         heldout=heldout,

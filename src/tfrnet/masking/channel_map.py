@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from tfrnet.errors import InputError
+from tfrnet.masking.channels import layer_of
 from tfrnet.masking.mask import dormant
 
 
@@ -34,7 +35,7 @@ def channel_map(
         "dormant": dormant(masks[-1], threshold),
         "recovered": raised,
     }
-    places = [(_layer_of(name), name.rsplit(".", 1)[-1]) for name, _ in layout]
+    places = [(layer_of(name), name.rsplit(".", 1)[-1]) for name, _ in layout]
     numbers = sorted({layer for layer, _ in places if layer is not None})
     layers = [*([None] if any(layer is None for layer, _ in places) else []), *numbers]
     projections = list(dict.fromkeys(projection for _, projection in places))
@@ -57,7 +58,3 @@ def _table(
     for (layer, projection), count in zip(places, counts, strict=True):
         table[layers.index(layer)][projections.index(projection)] += count
     return table
-
-
-def _layer_of(name: str) -> int | None:
-    return next((int(part) for part in name.split(".") if part.isdigit()), None)

@@ -167,17 +167,17 @@ def _warn_about(names: list[str], modules: dict[str, nn.Module]) -> None:
     )
 
 
-def _layer_of(name: str) -> int | None:
+def layer_of(name: str) -> int | None:
     """Return the layer number in a module's name: its first all-digit part."""
     return next((int(part) for part in name.split(".") if part.isdigit()), None)
 
 
 def _in_layers(name: str, layers: tuple[int, ...] | None) -> bool:
-    return layers is None or _layer_of(name) in layers
+    return layers is None or layer_of(name) in layers
 
 
 def _refuse_missing_layers(chosen: list[tuple[str, int]], layers: tuple[int, ...] | None) -> None:
-    present = {_layer_of(name) for name, _ in chosen}
+    present = {layer_of(name) for name, _ in chosen}
     missing = [layer for layer in layers or () if layer not in present]
     if missing:
         raise InputError(f"layers names layer {missing[0]}, where no selected projection is")

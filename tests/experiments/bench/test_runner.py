@@ -179,6 +179,7 @@ def test_a_model_that_a_method_has_damaged_is_loaded_anew(
         assert without_times(damaged[key]) == without_times(whole[key])
 
 
+@pytest.mark.long
 def test_several_processes_share_a_grid_and_one_may_die(tmp_path: Path, tiny_folder: Path):
     from tfrnet.experiments.bench.runner import run_bench
 
