@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from benchmarks.results_document import DOCUMENT, RUN
+from benchmarks.results_document import DOCUMENT, ROOT, RUN
 
 from tests.datasets import needs_real, real_source
 from tfrnet.experiments.bench.cell import CellFolder
@@ -13,6 +13,8 @@ from tfrnet.experiments.document import stale_tables
 from tfrnet.experiments.results import read_run
 from tfrnet.experiments.tables import all_tables
 from tfrnet.experiments.tables.render import csv_text, latex, markdown
+
+README = ROOT / "README.md"
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +33,15 @@ def test_the_tables_beside_the_results_are_theirs(run):
     for table in tables:
         for ending, render in (("md", markdown), ("csv", csv_text), ("tex", latex)):
             assert (RUN / "tables" / f"{table.name}.{ending}").read_text() == render(table)
+
+
+def test_the_readme_names_the_mean_trade_offs_of_the_main_table(run):
+    (main,) = (table for table in all_tables(*run) if table.name == "main")
+    column = list(main.columns).index("Mean Trade")
+    readme = README.read_text()
+    for row in main.rows:
+        if row[0] not in ("untouched", "NPO", "TFR-Net (paper's rule)"):
+            assert f"{row[0]} {row[column]}" in readme
 
 
 def test_the_main_experiment_has_three_reporting_seeds_of_every_method(run):

@@ -52,6 +52,23 @@ def test_the_same_command_again_has_nothing_to_do_and_says_what_there_is(bench, 
     assert [plan["methods"] for plan in plans] == [["ga"]]
 
 
+def test_a_run_in_which_all_fails_says_why(bench, tmp_path: Path):
+    code, out, err = bench("robust", "--quick", "--methods", "rmu")
+    assert code == 1
+    assert "0 of 1 cells are finished, 1 failed" in out
+    assert "robust/arithmetic/rmu/0 failed: InputError" in err
+    assert not (tmp_path / "run" / "report.html").exists()
+
+
+def test_a_run_of_other_sizes_is_not_mixed_in(bench, tmp_path: Path):
+    assert bench("main", "--quick", "--methods", "ga")[0] == 0
+    before = (tmp_path / "run" / "bench.json").read_text()
+    code, _, err = bench("main", "--quick", "--methods", "ga", "--dtype", "bfloat16")
+    assert code == 2
+    assert "was made with another dtype; choose another folder" in err
+    assert (tmp_path / "run" / "bench.json").read_text() == before
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -127,8 +127,10 @@ def command(
                 output.say(f"{event.key}: {word}{event.text} ({event.seconds:.0f} s)")
 
         tally = run_bench(plan, machine, out, report, minutes)
+    _say_end(output, tally)
     written = write_outputs(out)
-    _say_end(output, tally, out)
+    for folder in sorted({path.parent for path in written}):
+        output.say(f"written: {len([p for p in written if p.parent == folder])} files in {folder}")
     output.result(
         "bench",
         {"out": str(out), "cells": asdict(tally), "written": [str(path) for path in written]},
@@ -145,7 +147,7 @@ def _plan(experiments: list[str], quick: bool, options: dict[str, Any]) -> Bench
     return BenchPlan(experiments=chosen, **((QUICK if quick else {}) | given))
 
 
-def _say_end(output: Output, tally: Tally, out: Path) -> None:
+def _say_end(output: Output, tally: Tally) -> None:
     output.say(
         f"{len(tally.done) + len(tally.kept)} of {tally.total} cells are finished"
         + (f", {len(tally.kept)} of them before" if tally.kept else "")
@@ -154,4 +156,3 @@ def _say_end(output: Output, tally: Tally, out: Path) -> None:
     )
     for key, error in tally.failed.items():
         output.note(f"{key} failed: {error}")
-    output.say(f"{out}: tables/, figures/, report.html")
