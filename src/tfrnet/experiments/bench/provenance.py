@@ -60,25 +60,29 @@ def _git(folder: Path, *arguments: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
-@cache
 def model_identity(name: str) -> str:
     """Return a digest of a model's files, or of its name where it comes from the hub.
 
     Of large files the size and both ends count: enough to tell one training run from another.
     """
     if name == BUNDLED:
-        return _digest([bundled_gguf()])
+        return _identity(bundled_gguf().resolve())
     path = Path(name).expanduser()
+    found = path if path.exists() else find_backbone(name)
+    if found is None:
+        return hashlib.sha256(f"hub {name}".encode()).hexdigest()
+    return _identity(found.resolve())
+
+
+@cache
+def _identity(path: Path) -> str:
+    """Return the digest of a file or folder, by its place: a name may come to mean another."""
     if path.is_file():
         return _digest([path])
-    folder = path if path.is_dir() else find_backbone(name)
-    if folder is None:
-        return hashlib.sha256(f"hub {name}".encode()).hexdigest()
-    weights = [file for file in folder.iterdir() if file.suffix in (".safetensors", ".bin")]
-    settings = [folder / name for name in _SETTINGS if (folder / name).is_file()]
-    files = sorted(weights) + settings
-    base = model_identity(base_of(folder)) if (folder / CONFIG).is_file() else ""
-    return _digest(files, base)
+    weights = [file for file in path.iterdir() if file.suffix in (".safetensors", ".bin")]
+    settings = [path / name for name in _SETTINGS if (path / name).is_file()]
+    base = model_identity(base_of(path)) if (path / CONFIG).is_file() else ""
+    return _digest(sorted(weights) + settings, base)
 
 
 def _digest(files: list[Path], *more: str) -> str:
