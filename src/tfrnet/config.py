@@ -91,10 +91,11 @@ class TFRConfig(Settings):
     )
 
     # Suppression
-    step: Literal["select", "fisher"] = option(
+    step: Literal["select", "fisher", "solve"] = option(
         "fisher",
         "how a request moves the mask: select (the paper's: the channels of highest priority are "
-        "scaled down) or fisher (many channels a little, by forget gradient over retain Fisher)",
+        "scaled down), fisher (many channels a little, by forget gradient over retain Fisher) or "
+        "solve (the smallest move that takes every forget example to forget_odds)",
     )
     budget: int = option(2048, "most channels that one step may suppress", 0)
     suppress_strength: float = option(
@@ -155,6 +156,38 @@ class TFRConfig(Settings):
     fisher_decay: float = option(0.9, "fisher: memory of the retain Fisher over requests", 0, 1)
     fisher_damping: float = option(
         0.3, "fisher: share of the mean Fisher added to each channel's", 1e-6
+    )
+
+    forget_odds: float = option(
+        -4.0,
+        "solve: log-odds of an answer at or below which its example counts as forgotten",
+        when={"step": "solve"},
+    )
+    step_odds: float = option(
+        3.0,
+        "solve: most that one step lowers the log-odds of an example",
+        0.01,
+        when={"step": "solve"},
+    )
+    forget_stiffness: float = option(
+        10.0,
+        "solve: how strictly the forget examples' log-odds fall as far as asked",
+        1e-6,
+        when={"step": "solve"},
+    )
+    retain_stiffness: float = option(
+        10.0,
+        "solve: how strictly the retain examples' log-odds stay where they are",
+        0,
+        when={"step": "solve"},
+    )
+    retain_sharpness: float = option(
+        0.5,
+        "solve: 0 keeps the log-odds of all retain examples alike; 1 keeps their losses, so that "
+        "answers that are all but certain hardly count",
+        0,
+        1,
+        when={"step": "solve"},
     )
 
     def __post_init__(self) -> None:

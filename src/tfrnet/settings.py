@@ -15,10 +15,18 @@ from tfrnet.errors import InputError
 
 
 def option(
-    default: Any, text: str, at_least: float | None = None, at_most: float | None = None
+    default: Any,
+    text: str,
+    at_least: float | None = None,
+    at_most: float | None = None,
+    when: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Return a field of a `Settings` class with its help text and range."""
-    return field(default=default, metadata={"help": text, "min": at_least, "max": at_most})
+    """Return a field of a `Settings` class with its help text and range.
+
+    `when` names the values of other fields without which this one has no effect.
+    """
+    metadata = {"help": text, "min": at_least, "max": at_most, "when": when or {}}
+    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True)
@@ -65,6 +73,15 @@ class Settings:
         return {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in dataclasses.asdict(self).items()
+        }
+
+    def effective(self) -> dict[str, Any]:
+        """Return the settings that have an effect, given the others: what a result depends on."""
+        values = self.to_dict()
+        return {
+            item.name: values[item.name]
+            for item in dataclasses.fields(self)
+            if all(values[name] == value for name, value in item.metadata["when"].items())
         }
 
     def with_overrides(self, overrides: Iterable[str]) -> Self:

@@ -8,9 +8,10 @@ import torch
 from tests import tiny
 from tfrnet import TFRConfig, TFRNet
 from tfrnet.tfr.fisher import fisher_direction
+from tfrnet.tfr.fisher_update import step_direction
 from tfrnet.tfr.memory import ChannelState
 from tfrnet.tfr.scoring import ChannelScores
-from tfrnet.tfr.update import gather_evidence, step_direction
+from tfrnet.tfr.update import gather_evidence
 
 RETAIN, GUARD = tiny.examples(6), tiny.examples(5, offset=50)
 BASES = {
@@ -22,6 +23,7 @@ BASES = {
         guard_relative=0.5,
     ),
     "fisher": TFRConfig(budget=64),
+    "solve": TFRConfig(step="solve", budget=64),
 }
 
 

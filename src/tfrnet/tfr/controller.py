@@ -5,7 +5,6 @@ examples -> scores -> risk -> trajectory -> suppression -> recovery -> guard -> 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,19 +14,24 @@ from tfrnet.accounting import Account
 from tfrnet.base import BaseUnlearner
 from tfrnet.config import TFRConfig
 from tfrnet.data.examples import Encoded, Example
-from tfrnet.errors import InputError
 from tfrnet.masking.channels import find_channels
 from tfrnet.masking.mask import ChannelMask, capacity, dormant
 from tfrnet.outcome import Outcome
+from tfrnet.tfr.fisher_update import fisher_update
 from tfrnet.tfr.memory import ChannelState
-from tfrnet.tfr.scoring import ChannelScores, ScoreOptions, score_channels
-from tfrnet.tfr.update import Candidate, Evidence, fisher_update, gather_evidence, select_update
+from tfrnet.tfr.probe import Probe
+from tfrnet.tfr.scoring import ScoreOptions
+from tfrnet.tfr.select_update import select_update
+from tfrnet.tfr.solve_update import solve_update
+from tfrnet.tfr.update import Candidate, Evidence, gather_evidence
 from tfrnet.unlearner import Proposal, Report
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 TOP_CHANNELS = 128
+
+_UPDATES = {"select": select_update, "fisher": fisher_update, "solve": solve_update}
 
 
 class TFRNet(BaseUnlearner[ChannelState]):
@@ -55,7 +59,7 @@ class TFRNet(BaseUnlearner[ChannelState]):
         )
         # Last, so that an error above leaves no mask behind on the model.
         self.mask = self.effect = ChannelMask(model, find_channels(model, self.config))
-        self.state = ChannelState.initial(self.mask.index.total, self.config.step == "fisher")
+        self.state = ChannelState.initial(self.mask.index.total, self.config.step != "select")
 
     def _read_state(self, tensors: Mapping[str, torch.Tensor]) -> ChannelState:
         return ChannelState.from_tensors(tensors)
@@ -63,33 +67,23 @@ class TFRNet(BaseUnlearner[ChannelState]):
     def _propose(
         self, name: str, forget: list[Encoded], say: Report, account: Account
     ) -> Proposal[ChannelState]:
-        retain = self._retain_sample(self.config.retain_examples)
-
-        def score(mask: torch.Tensor) -> tuple[ChannelScores, ChannelScores]:
-            with account.time("score"):
-                self.mask.set(mask)
-                say("scoring forget examples")
-                on_forget = score_channels(
-                    self.mask, forget, self._options, self.config.forget_ceiling
-                )
-                say("scoring retain examples")
-                on_retain = score_channels(self.mask, retain, self._options)
-            _refuse_non_finite(on_forget, f"request {name!r}")
-            _refuse_non_finite(on_retain, "the retain data")
-            return on_forget, on_retain
-
-        def guard_loss(mask: torch.Tensor) -> float:
-            self.mask.set(mask)
-            return self._timed_guard_loss(say, account)
-
+        probe = Probe(
+            self.mask,
+            name,
+            forget,
+            self._retain_sample(self.config.retain_examples),
+            self._options,
+            self.config,
+            lambda: self._timed_guard_loss(say, account),
+            say,
+            account,
+        )
         before = self._guard_before(say, account)
         evidence = gather_evidence(
-            self.state, *score(self.state.mask), self.mask.index.widths, self.config
+            self.state, *probe.scores(self.state.mask), self.mask.index.widths, self.config
         )
-        if self.config.step == "fisher":
-            candidate = fisher_update(self.state, evidence, before, guard_loss, score, self.config)
-        else:
-            candidate = select_update(self.state, evidence, before, guard_loss, self.config)
+        update = _UPDATES[self.config.step]
+        candidate = update(self.state, evidence, before, probe, self.config)
         with account.time("forget_loss"):
             say("measuring the forget loss")
             self.mask.set(candidate.state.mask)
@@ -127,10 +121,3 @@ class TFRNet(BaseUnlearner[ChannelState]):
             attempts=candidate.attempts,
             top_channels=tuple(top.tolist()),
         )
-
-
-def _refuse_non_finite(scores: ChannelScores, what: str) -> None:
-    if not math.isfinite(scores.loss):
-        raise InputError(f"the loss on {what} is {scores.loss}; nothing was changed")
-    if not bool(torch.isfinite(scores.square).all()):
-        raise InputError(f"the gradient on {what} is not finite; nothing was changed")

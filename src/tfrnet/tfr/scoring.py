@@ -43,12 +43,21 @@ class ScoreOptions:
 
 
 @dataclass(frozen=True)
+class ExampleGradients:
+    """dL(x)/dm [B, C] and L(x) [B] of every example, where the model computes."""
+
+    gradients: torch.Tensor
+    losses: torch.Tensor
+
+
+@dataclass(frozen=True)
 class ChannelScores:
     """Means over examples of functions of dL(x)/dm(c), flat float32 over the channels.
 
     `magnitude` is psi of eq. channel_score; `signed` the same without the absolute value;
     `gradient` and `square` are the mean of dL/dm and of its square, without division by |T_x|;
-    in `gradient` an example whose loss has reached the ceiling counts 0.
+    in `gradient` an example whose loss has reached the ceiling counts 0. `examples` are there only
+    where they were asked for.
     """
 
     magnitude: torch.Tensor
@@ -57,6 +66,7 @@ class ChannelScores:
     square: torch.Tensor
     loss: float
     lowest_loss: float
+    examples: ExampleGradients | None = None
 
 
 def score_channels(
@@ -64,11 +74,13 @@ def score_channels(
     examples: Sequence[Encoded],
     options: ScoreOptions,
     ceiling: float = math.inf,
+    keep_examples: bool = False,
 ) -> ChannelScores:
     """Score every channel on the examples, under the mask that is applied now."""
     dtype = mask.values.dtype
     sums = torch.zeros(4, mask.index.total, dtype=dtype)
     losses: list[float] = []
+    kept: list[ExampleGradients] = []
     for gradients, token_counts, batch_losses in example_gradients(mask, examples, options):
         per_token = gradients / token_counts.unsqueeze(1)
         sums[0] += per_token.abs().sum(0).cpu()
@@ -76,10 +88,27 @@ def score_channels(
         sums[2] += gradients[(batch_losses < ceiling).to(gradients.device)].sum(0).cpu()
         sums[3] += gradients.square().sum(0).cpu()
         losses += batch_losses.tolist()
+        if keep_examples:
+            kept.append(ExampleGradients(gradients, batch_losses))
     sums /= len(examples)
     mean = math.fsum(losses) / len(losses)
     magnitude, signed, gradient, square = sums
-    return ChannelScores(magnitude, signed, gradient, square, mean, min(losses))
+    examples_too = _joined(kept) if kept else None
+    return ChannelScores(magnitude, signed, gradient, square, mean, min(losses), examples_too)
+
+
+def gradients_of(
+    mask: ChannelMask, examples: Sequence[Encoded], options: ScoreOptions
+) -> ExampleGradients:
+    """Return the gradients of all examples, grouped by length, without scores made of them."""
+    found = example_gradients(mask, examples, options)
+    return _joined([ExampleGradients(gradients, losses) for gradients, _, losses in found])
+
+
+def _joined(parts: Sequence[ExampleGradients]) -> ExampleGradients:
+    return ExampleGradients(
+        torch.cat([part.gradients for part in parts]), torch.cat([part.losses for part in parts])
+    )
 
 
 def example_gradients(

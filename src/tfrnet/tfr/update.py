@@ -1,25 +1,19 @@
-"""The two ways in which a request moves the mask. Each tries steps until the guard agrees."""
+"""What the ways of moving the mask share: the evidence, the guard, and a tentative state."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
 
 from tfrnet.config import TFRConfig
-from tfrnet.tfr.fisher import fisher_direction, fisher_step, running_fisher
 from tfrnet.tfr.guard import Verdict, guard_limit
 from tfrnet.tfr.memory import ChannelState
 from tfrnet.tfr.recovery import candidate_pool, recover, recovery_score, recovery_set
 from tfrnet.tfr.risk import current_risk, standardise
 from tfrnet.tfr.scoring import ChannelScores
-from tfrnet.tfr.suppression import select_channels, suppress
 from tfrnet.tfr.trajectory import Trajectory, advance
-
-Score = Callable[[torch.Tensor], tuple[ChannelScores, ChannelScores]]
-GuardLoss = Callable[[torch.Tensor], float]
 
 
 @dataclass(frozen=True)
@@ -73,6 +67,16 @@ def gather_evidence(
     return Evidence(forget, retain, retain_standardised, chi, trajectory)
 
 
+def recovery_pool(state: ChannelState, evidence: Evidence, config: TFRConfig) -> torch.Tensor:
+    """Return which suppressed channels may be raised: those of low risk, now and before."""
+    if not config.use_recovery:
+        return torch.zeros_like(state.mask, dtype=torch.bool)
+    pool = (state.mask < 1) & (evidence.chi <= config.current_risk_ceiling)
+    if config.use_history:
+        pool &= state.trajectory.priority <= config.history_risk_ceiling
+    return pool
+
+
 def with_recovery(
     state: ChannelState,
     evidence: Evidence,
@@ -98,119 +102,3 @@ def judge(before: float, after: float, config: TFRConfig) -> Verdict:
     """Ask the guard of a whole request; `use_guard=False` accepts any finite loss."""
     limit = guard_limit(before, config.guard_relative, config.guard_absolute)
     return Verdict(before, after, limit if config.use_guard else math.inf)
-
-
-def select_update(
-    state: ChannelState,
-    evidence: Evidence,
-    guard_before: float,
-    guard_loss: GuardLoss,
-    config: TFRConfig,
-) -> Candidate:
-    """Return the paper's update: suppress the channels of highest priority, recover, guard.
-
-    With `backtracks`, a rejected update is tried again with a smaller budget.
-    """
-    budget = config.budget
-    for attempt in range(1, config.backtracks + 2):
-        selected = select_channels(
-            state.mask,
-            evidence.trajectory.priority,
-            budget,
-            config.dormant_threshold,
-            config.max_sparsity,
-        )
-        lowered = suppress(state.mask, selected, config.suppress_strength)
-        mask, pool, recovered = with_recovery(state, evidence, lowered, selected, config)
-        verdict = judge(guard_before, guard_loss(mask), config)
-        candidate = Candidate(
-            ChannelState(mask, evidence.trajectory, state.fisher),
-            verdict,
-            selected,
-            pool,
-            recovered,
-            attempt,
-            "" if selected.numel() else "no channel could be suppressed",
-        )
-        if verdict.accepted or selected.numel() <= 1:
-            break
-        budget = max(1, int(selected.numel() * verdict.shrink(config.backtrack_factor)))
-    return candidate
-
-
-def fisher_update(
-    state: ChannelState,
-    evidence: Evidence,
-    guard_before: float,
-    guard_loss: GuardLoss,
-    score: Score,
-    config: TFRConfig,
-) -> Candidate:
-    """Return several small Fisher-weighted steps, then recovery, then the guard.
-
-    Every step is shortened until the guard loss stays within `step_guard` of the step before and
-    within the request's own tolerance. Steps end when every example counts as forgotten.
-    """
-    assert state.fisher is not None
-    fisher = running_fisher(state.fisher, evidence.retain.square, config.fisher_decay)
-    lowered, attempts = state.mask, 0
-    verdict = judge(guard_before, guard_before, config)
-    forget, retain = evidence.forget, evidence.retain
-    size = config.suppress_strength
-    for step in range(config.steps):
-        if step:
-            forget, retain = score(lowered)
-        if forget.lowest_loss >= config.forget_ceiling:
-            break
-        direction = step_direction(forget, retain, fisher, config)
-        loss = verdict.after
-        for _ in range(config.backtracks + 1):
-            attempts += 1
-            trial = fisher_step(
-                lowered, direction, size, config.dormant_threshold, config.max_sparsity
-            )
-            tried = _judge_step(guard_before, loss, guard_loss(trial), config)
-            if tried.accepted:
-                break
-            size *= tried.shrink(config.backtrack_factor)
-        if not tried.accepted:
-            if lowered is state.mask:
-                refused = ChannelState(trial, evidence.trajectory, fisher)
-                moved = (trial < state.mask).nonzero().flatten()
-                return Candidate(refused, tried, moved, attempts=attempts)
-            break
-        lowered, verdict = trial, judge(guard_before, tried.after, config)
-        # The next step starts a notch above what the guard has just allowed.
-        size = min(config.suppress_strength, size / config.backtrack_factor)
-
-    suppressed = (lowered < state.mask).nonzero().flatten()
-    mask, pool, recovered = with_recovery(state, evidence, lowered, suppressed, config)
-    if recovered:
-        with_recovered = judge(guard_before, guard_loss(mask), config)
-        if with_recovered.accepted:
-            verdict = with_recovered
-        else:
-            # The steps alone have passed; recovery is what would break the guard.
-            mask, recovered = lowered, 0
-    after = ChannelState(mask, evidence.trajectory, fisher)
-    note = "" if attempts else "nothing to do: every example is over forget_ceiling already"
-    return Candidate(after, verdict, suppressed, pool, recovered, attempts, note)
-
-
-def step_direction(
-    forget: ChannelScores, retain: ChannelScores, fisher: torch.Tensor, config: TFRConfig
-) -> torch.Tensor:
-    """Return where a step goes; with `use_retain=False` the forget gradient alone decides."""
-    gradient = retain.gradient
-    if not config.use_retain:
-        gradient, fisher = torch.zeros_like(gradient), torch.ones_like(fisher)
-    return fisher_direction(forget.gradient, gradient, fisher, config.fisher_damping, config.budget)
-
-
-def _judge_step(request_before: float, before: float, after: float, config: TFRConfig) -> Verdict:
-    """Ask the guard of one step: the tighter of the step's and the request's limit."""
-    request = judge(request_before, after, config)
-    step_limit = guard_limit(before, config.step_guard, 0)
-    if config.use_guard and step_limit < request.limit:
-        return Verdict(before, after, step_limit, "guard loss of one step")
-    return Verdict(before, after, request.limit)

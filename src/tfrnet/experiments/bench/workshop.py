@@ -109,7 +109,7 @@ class Workshop:
             "format": _FORMAT,
             "kind": cell.kind,
             "method": cell.variant.method,
-            "settings": settings.to_dict() if settings else None,
+            "settings": settings.effective() if settings else None,
             "seed": cell.seed,
             "dtype": self.plan.dtype,
             "model": model_identity(self.plan.model_of(cell)),

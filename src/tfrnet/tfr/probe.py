@@ -1,0 +1,71 @@
+"""What a request may ask of the model: scores and losses under a mask that is only tried."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from tfrnet.accounting import Account
+from tfrnet.config import TFRConfig
+from tfrnet.data.examples import Encoded
+from tfrnet.errors import InputError
+from tfrnet.masking.mask import ChannelMask
+from tfrnet.tfr.scoring import (
+    ChannelScores,
+    ExampleGradients,
+    ScoreOptions,
+    gradients_of,
+    score_channels,
+)
+from tfrnet.unlearner import Report
+
+
+@dataclass(frozen=True)
+class Probe:
+    """The model, the examples of one request, and where time and progress are told."""
+
+    mask: ChannelMask
+    name: str
+    forget: list[Encoded]
+    retain: list[Encoded]
+    options: ScoreOptions
+    config: TFRConfig
+    measure_guard: Callable[[], float]
+    say: Report
+    account: Account
+
+    def scores(self, mask: torch.Tensor) -> tuple[ChannelScores, ChannelScores]:
+        """Return the scores on the forget and on the retain examples."""
+        with self.account.time("score"):
+            self.mask.set(mask)
+            self.say("scoring forget examples")
+            ceiling = self.config.forget_ceiling
+            forget = score_channels(self.mask, self.forget, self.options, ceiling)
+            self.say("scoring retain examples")
+            keep = self.config.step == "solve"
+            retain = score_channels(self.mask, self.retain, self.options, keep_examples=keep)
+        _refuse_non_finite(forget, f"request {self.name!r}")
+        _refuse_non_finite(retain, "the retain data")
+        return forget, retain
+
+    def forget_gradients(self, mask: torch.Tensor) -> ExampleGradients:
+        """Return the gradient of every forget example's loss."""
+        with self.account.time("score"):
+            self.mask.set(mask)
+            self.say("scoring forget examples")
+            return gradients_of(self.mask, self.forget, self.options)
+
+    def guard_loss(self, mask: torch.Tensor) -> float:
+        """Return the guard loss."""
+        self.mask.set(mask)
+        return self.measure_guard()
+
+
+def _refuse_non_finite(scores: ChannelScores, what: str) -> None:
+    if not math.isfinite(scores.loss):
+        raise InputError(f"the loss on {what} is {scores.loss}; nothing was changed")
+    if not bool(torch.isfinite(scores.square).all()):
+        raise InputError(f"the gradient on {what} is not finite; nothing was changed")

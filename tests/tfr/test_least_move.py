@@ -1,0 +1,96 @@
+"""The solver against SciPy's bounded least squares, in float64 and at the size of a real model."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import lsq_linear
+
+from tfrnet.tfr.least_move import Bounds, least_move
+
+FORGET, RETAIN, CHANNELS = 4, 6, 60
+STIFFNESS = {"forget_stiffness": 10.0, "retain_stiffness": 20.0}
+
+
+def problem(seed, channels=CHANNELS, dtype=torch.float64):
+    source = torch.Generator().manual_seed(seed)
+
+    def draw(*shape):
+        return torch.randn(*shape, generator=source, dtype=dtype)
+
+    mask = draw(channels).abs().clamp(max=1)
+    mask[: channels // 2] = 1  # these cannot be raised
+    return {
+        "forget": 3 * draw(FORGET, channels),
+        "falls": draw(FORGET).abs() * 4,
+        "retain": 3 * draw(RETAIN, channels),
+        "cost": draw(channels).abs() + 0.1,
+        "bounds": Bounds(mask - 1, mask),
+    }
+
+
+def stacked(given):
+    """The same problem as one matrix and one right-hand side."""
+    forget = STIFFNESS["forget_stiffness"] ** 0.5
+    retain = (STIFFNESS["retain_stiffness"] / len(given["retain"])) ** 0.5
+    rows = [
+        np.diag(given["cost"].sqrt().numpy()),
+        forget * given["forget"].numpy(),
+        retain * given["retain"].numpy(),
+    ]
+    right = [
+        np.zeros(len(given["cost"])),
+        forget * given["falls"].numpy(),
+        np.zeros(len(given["retain"])),
+    ]
+    return np.concatenate(rows), np.concatenate(right)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_agrees_with_scipy(seed):
+    given = problem(seed)
+    move = least_move(**given, **STIFFNESS).numpy()
+    matrix, right = stacked(given)
+    low, high = given["bounds"].lowest.numpy(), given["bounds"].highest.numpy()
+    assert (move >= low - 1e-12).all() and (move <= high + 1e-12).all()
+    # SciPy wants an interval with an inside.
+    reference = lsq_linear(matrix, right, bounds=(low - 1e-9, high + 1e-9), method="bvls")
+    assert reference.success
+    np.testing.assert_allclose(move, reference.x, atol=1e-5)
+
+
+def test_without_bounds_in_reach_it_is_the_normal_equations_solution():
+    given = problem(0)
+    wide = torch.full((CHANNELS,), 1e6, dtype=torch.float64)
+    given["bounds"] = Bounds(-wide, wide)
+    matrix, right = stacked(given)
+    expected = np.linalg.lstsq(matrix, right, rcond=None)[0]
+    np.testing.assert_allclose(least_move(**given, **STIFFNESS).numpy(), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [0.1, 1.0, 10.0])
+def test_float32_is_near_float64_with_many_channels(size):
+    exact = problem(1, channels=50_000)
+    exact["forget"] *= size
+    single = {
+        name: Bounds(value.lowest.float(), value.highest.float())
+        if isinstance(value, Bounds)
+        else value.float()
+        for name, value in exact.items()
+    }
+    expected, move = least_move(**exact, **STIFFNESS), least_move(**single, **STIFFNESS)
+    assert (move - expected).norm() < 1e-3 * expected.norm()
+
+
+def test_only_the_named_channels_move():
+    given = problem(2)
+    given["bounds"] = given["bounds"].only(torch.tensor([3, 40]))
+    move = least_move(**given, **STIFFNESS)
+    assert set(move.nonzero().flatten().tolist()) <= {3, 40}
+    assert bool(move.any())
+
+
+def test_no_retain_row_is_needed():
+    given = problem(3)
+    given["retain"] = given["retain"][:0]
+    falls = given["forget"] @ least_move(**given, **STIFFNESS)
+    assert (falls - given["falls"]).abs().max() < 0.2
