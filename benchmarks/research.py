@@ -1,6 +1,7 @@
 """Whole streams under candidate settings of TFR-Net, on tuning seeds: the runs of docs/research.md.
 
     python -m benchmarks.research PLAN.json RESULTS.jsonl --data-dir DATA --workers 16
+    python -m benchmarks.research_table RESULTS.jsonl
 
 PLAN.json names the candidates: {"name": {"setting": value}, ...}, settings as in `TFRConfig`. Every
 candidate runs on every stream and seed. One line is written per run as it ends; what the file holds

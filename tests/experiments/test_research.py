@@ -1,0 +1,39 @@
+"""The research log holds what the committed runs say."""
+
+import json
+from pathlib import Path
+
+import pytest
+from benchmarks.research_table import research_table
+
+from tfrnet import TFRConfig
+from tfrnet.experiments.search import FIRST_TUNING_SEED, read_rows
+
+ROOT = Path(__file__).parents[2]
+RUNS = ROOT / "benchmarks" / "results" / "research"
+LOG = (ROOT / "docs" / "research.md").read_text()
+
+
+@pytest.mark.parametrize("name", ["solved-steps.jsonl", "rivals.jsonl"])
+def test_tables_are_those_of_the_runs(name):
+    rows = read_rows(RUNS / name)
+    assert research_table(rows) in LOG
+    assert f"`{name}`" in LOG
+    assert min(row["seed"] for row in rows) >= FIRST_TUNING_SEED
+
+
+def test_interference_is_what_was_measured():
+    result = json.loads((RUNS / "interference-arithmetic.json").read_text())
+    assert result["seed"] >= FIRST_TUNING_SEED
+    for move in result["moves"]:
+        spread = move["others"]["next request"]
+        shown = f"{spread['mean']:+.2f} ± {spread['deviation']:.2f}"
+        assert f"| {move['retain_rows']} | {move['damping']:g} |" in LOG
+        assert shown in LOG
+
+
+def test_what_was_kept_can_be_run_again():
+    for row in read_rows(RUNS / "solved-steps.jsonl"):
+        assert TFRConfig.from_dict(row["settings"]).step == "solve"
+        assert row["accepted"] == 20
+        assert row["drift"] < 1.05**20
