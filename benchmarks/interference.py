@@ -52,7 +52,7 @@ def main() -> None:
         def rows(items: tuple[Item, ...]) -> tuple[torch.Tensor, torch.Tensor]:
             examples = encode_all([i.example() for i in items], loaded.tokenizer, 256, "items")
             found = gradients_of(mask, examples, ScoreOptions())
-            return log_odds_gradients(found.gradients, found.losses), found.losses
+            return log_odds_gradients(found.gradients, found.values), found.values
 
         forget, _ = rows(split.forget)
         others = {"next request": forget[8:], "held out": rows(split.heldout[options.stream])[0]}
@@ -111,6 +111,7 @@ def _predicted(
         forget,
         torch.full((len(forget),), _FALL, device=forget.device),
         kept,
+        torch.zeros(len(kept), device=kept.device),
         fisher + damping * fisher.mean(),
         Bounds(ones - 1, ones),
         10.0,

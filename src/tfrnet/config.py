@@ -95,7 +95,7 @@ class TFRConfig(Settings):
         "fisher",
         "how a request moves the mask: select (the paper's: the channels of highest priority are "
         "scaled down), fisher (many channels a little, by forget gradient over retain Fisher) or "
-        "solve (the smallest move that takes every forget example to forget_odds)",
+        "solve (the smallest move that takes every forget example to forget_margin)",
     )
     budget: int = option(2048, "most channels that one step may suppress", 0)
     suppress_strength: float = option(
@@ -158,25 +158,44 @@ class TFRConfig(Settings):
         0.3, "fisher: share of the mean Fisher added to each channel's", 1e-6
     )
 
-    forget_odds: float = option(
-        -4.0,
-        "solve: log-odds of an answer at or below which its example counts as forgotten",
+    anchor_examples: int = option(
+        240,
+        "solve: retain examples whose gradients, taken once on the untouched model, stay in memory",
+        0,
         when={"step": "solve"},
     )
-    step_odds: float = option(
-        3.0,
-        "solve: most that one step lowers the log-odds of an example",
+    forget_margin: float = option(
+        -3.0,
+        "solve: an example is forgotten when a rival is this far ahead of its answer (in logits, "
+        "below 0) at the answer's weakest token",
+        when={"step": "solve"},
+    )
+    deep_margin: float = option(
+        -16.0,
+        "solve: and from there all its tokens are lowered to this on average, while it is cheap",
+        when={"step": "solve"},
+    )
+    cheap_share: float = option(
+        0.3,
+        "solve: cheap is what leaves the guard's tolerance used up to this share",
+        0,
+        1,
+        when={"step": "solve"},
+    )
+    step_margin: float = option(
+        6.0,
+        "solve: most that one step takes off an example's margin",
         0.01,
         when={"step": "solve"},
     )
     forget_stiffness: float = option(
         10.0,
-        "solve: how strictly the forget examples' log-odds fall as far as asked",
+        "solve: how strictly the forget examples' margins fall as far as asked",
         1e-6,
         when={"step": "solve"},
     )
     retain_stiffness: float = option(
-        10.0,
+        100.0,
         "solve: how strictly the retain examples' log-odds stay where they are",
         0,
         when={"step": "solve"},

@@ -23,6 +23,7 @@ def problem(seed, channels=CHANNELS, dtype=torch.float64):
         "forget": 3 * draw(FORGET, channels),
         "falls": draw(FORGET).abs() * 4,
         "retain": 3 * draw(RETAIN, channels),
+        "lost": draw(RETAIN),
         "cost": draw(channels).abs() + 0.1,
         "bounds": Bounds(mask - 1, mask),
     }
@@ -40,7 +41,7 @@ def stacked(given):
     right = [
         np.zeros(len(given["cost"])),
         forget * given["falls"].numpy(),
-        np.zeros(len(given["retain"])),
+        -retain * given["lost"].numpy(),
     ]
     return np.concatenate(rows), np.concatenate(right)
 
@@ -91,6 +92,22 @@ def test_only_the_named_channels_move():
 
 def test_no_retain_row_is_needed():
     given = problem(3)
-    given["retain"] = given["retain"][:0]
+    given["retain"], given["lost"] = given["retain"][:0], given["lost"][:0]
     falls = given["forget"] @ least_move(**given, **STIFFNESS)
     assert (falls - given["falls"]).abs().max() < 0.2
+
+
+def test_what_retain_examples_have_lost_is_given_back():
+    """Two channels: the first holds the forget example, the second, suppressed, a retain one."""
+    mask = torch.tensor([1.0, 0.2], dtype=torch.float64)
+    move = least_move(
+        forget=torch.tensor([[2.0, 0.0]], dtype=torch.float64),
+        falls=torch.tensor([1.0], dtype=torch.float64),
+        retain=torch.tensor([[0.0, 4.0]], dtype=torch.float64),
+        lost=torch.tensor([1.0], dtype=torch.float64),
+        cost=torch.full((2,), 1e-6, dtype=torch.float64),
+        bounds=Bounds(mask - 1, mask),
+        forget_stiffness=1.0,
+        retain_stiffness=1.0,
+    )
+    assert move.tolist() == pytest.approx([0.5, -0.25], abs=1e-4)

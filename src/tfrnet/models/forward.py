@@ -156,13 +156,18 @@ def answer_logits(model: PreTrainedModel, batch: Batch) -> torch.Tensor:
     return logits if logits.dtype == torch.float64 else logits.float()
 
 
+def mean_by_example(values: torch.Tensor, batch: Batch) -> torch.Tensor:
+    """Return each example's mean of a value per answer token. [T] -> [B]."""
+    sums = torch.zeros(batch.size, dtype=values.dtype, device=values.device)
+    sums = sums.index_add(0, batch.rows.to(values.device), values)
+    return sums / batch.answer_tokens.to(values.device)
+
+
 def answer_losses(model: PreTrainedModel, batch: Batch) -> torch.Tensor:
     """Return L(x) of each example: the mean negative log-likelihood of its answer tokens. [B]."""
     wide = answer_logits(model, batch)
     losses = nn.functional.cross_entropy(wide, batch.targets.to(wide.device), reduction="none")
-    sums = torch.zeros(batch.size, dtype=losses.dtype, device=losses.device)
-    sums = sums.index_add(0, batch.rows.to(losses.device), losses)
-    return sums / batch.answer_tokens.to(losses.device)
+    return mean_by_example(losses, batch)
 
 
 @torch.no_grad()

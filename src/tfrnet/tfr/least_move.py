@@ -1,10 +1,10 @@
 """The smallest move of the mask that lowers the log-odds of every forget example as far as asked.
 
-Beyond the paper. With F the forget rows and R the retain rows (gradients of log-odds with respect
-to the mask), f the falls that are asked for and c a cost per channel, it is the move s that
-minimises
+Beyond the paper. With F the forget rows and R the retain rows (gradients of margins and log-odds
+with respect to the mask), f the falls that are asked for, r what the retain examples have lost, and
+c a cost per channel, it is the move s that minimises
 
-    1/2 sum c s^2  +  a/2 |F s - f|^2  +  b/2 mean (R s)^2      over  lowest <= s <= highest
+    1/2 sum c s^2  +  a/2 |F s - f|^2  +  b/2 mean (R s + r)^2      over  lowest <= s <= highest
 
 Each forget example has its own equation, so that none is forgotten twice and another not at all.
 There are as many unknowns as channels but few rows, so it is solved in the rows' space, where it
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import torch
 
 _ITERATIONS = 50
+_BLOCK = 32
 _TOLERANCE = 1e-5
 _SHORTEST_STEP = 1e-6
 
@@ -44,6 +45,7 @@ def least_move(
     forget: torch.Tensor,
     falls: torch.Tensor,
     retain: torch.Tensor,
+    lost: torch.Tensor,
     cost: torch.Tensor,
     bounds: Bounds,
     forget_stiffness: float,
@@ -53,8 +55,12 @@ def least_move(
     # In units of 1/sqrt(cost) the first term is that of a plain least-norm problem.
     unit = cost.rsqrt()
     retain_scale = (retain_stiffness / max(1, len(retain))) ** 0.5
-    rows = torch.cat([forget * forget_stiffness**0.5, retain * retain_scale]) * unit
-    wanted = torch.cat([falls * forget_stiffness**0.5, falls.new_zeros(len(retain))])
+    # In place: with many retain rows these are the largest tensors of a request.
+    rows = torch.cat([forget, retain]).mul_(unit)
+    rows[: len(forget)] *= forget_stiffness**0.5
+    rows[len(forget) :] *= retain_scale
+    # To lower a mask by s lowers a value by row * s, so to give back is a negative fall.
+    wanted = torch.cat([falls * forget_stiffness**0.5, -lost * retain_scale])
     scaled = Bounds(bounds.lowest / unit, bounds.highest / unit)
     return least_norm(rows, wanted, scaled) * unit
 
@@ -81,7 +87,7 @@ def least_norm(rows: torch.Tensor, wanted: torch.Tensor, bounds: Bounds) -> torc
         if float(slope.norm()) <= _TOLERANCE * float(wanted.norm()):
             break
         free = (movable & (pull >= bounds.lowest) & (pull <= bounds.highest)).to(rows)
-        towards = torch.linalg.solve(identity + (rows * free) @ rows.T, slope)
+        towards = torch.linalg.solve(identity + _gram(rows, free), slope)
         length, gain = 1.0, slope @ towards
         while length > _SHORTEST_STEP:
             trial = y - length * towards
@@ -94,3 +100,8 @@ def least_norm(rows: torch.Tensor, wanted: torch.Tensor, bounds: Bounds) -> torc
             break
         y, (pull, v, value) = trial, found
     return v
+
+
+def _gram(rows: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Return rows diag(weights) rows^T without a second copy of all the rows."""
+    return torch.cat([(part * weights) @ rows.T for part in torch.split(rows, _BLOCK)])

@@ -13,6 +13,8 @@ from tfrnet.config import TFRConfig
 from tfrnet.data.examples import Encoded
 from tfrnet.errors import InputError
 from tfrnet.masking.mask import ChannelMask
+from tfrnet.models.forward import evaluate_losses
+from tfrnet.tfr.rivals import Rivals
 from tfrnet.tfr.scoring import (
     ChannelScores,
     ExampleGradients,
@@ -31,9 +33,11 @@ class Probe:
     name: str
     forget: list[Encoded]
     retain: list[Encoded]
+    rivals: Rivals
     options: ScoreOptions
     config: TFRConfig
     measure_guard: Callable[[], float]
+    anchor_rows: Callable[[], torch.Tensor]
     say: Report
     account: Account
 
@@ -51,12 +55,20 @@ class Probe:
         _refuse_non_finite(retain, "the retain data")
         return forget, retain
 
-    def forget_gradients(self, mask: torch.Tensor) -> ExampleGradients:
-        """Return the gradient of every forget example's loss."""
+    def forget_margins(self, mask: torch.Tensor, deep: bool) -> ExampleGradients:
+        """Return every forget answer's margin, at its weakest token or (deep) on average."""
         with self.account.time("score"):
             self.mask.set(mask)
             self.say("scoring forget examples")
-            return gradients_of(self.mask, self.forget, self.options)
+            objective = self.rivals.mean_margins if deep else self.rivals.weakest_margins
+            return gradients_of(self.mask, self.forget, self.options, objective)
+
+    def retain_losses(self, mask: torch.Tensor) -> torch.Tensor:
+        """Return the losses of the retain examples."""
+        with self.account.time("score"):
+            self.mask.set(mask)
+            self.say("checking the retain examples")
+            return evaluate_losses(self.mask.model, self.retain, self.options.batch_size)
 
     def guard_loss(self, mask: torch.Tensor) -> float:
         """Return the guard loss."""

@@ -7,7 +7,7 @@ and one backward pass over a batch, with all weights frozen, gives every score.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -28,6 +28,9 @@ from tfrnet.models.forward import (
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+# A number per example, such as its loss, from a forward pass: [B].
+Objective = Callable[["PreTrainedModel", Batch], torch.Tensor]
+
 # Keeps small gradients above float16's smallest number; divided out again in float32.
 _FLOAT16_LOSS_SCALE = 1024.0
 
@@ -44,10 +47,13 @@ class ScoreOptions:
 
 @dataclass(frozen=True)
 class ExampleGradients:
-    """dL(x)/dm [B, C] and L(x) [B] of every example, where the model computes."""
+    """dL(x)/dm [B, C] and L(x) [B] of every example, where the model computes.
+
+    In place of the loss L there may be another number per example.
+    """
 
     gradients: torch.Tensor
-    losses: torch.Tensor
+    values: torch.Tensor
 
 
 @dataclass(frozen=True)
@@ -80,7 +86,7 @@ def score_channels(
     dtype = mask.values.dtype
     sums = torch.zeros(4, mask.index.total, dtype=dtype)
     losses: list[float] = []
-    kept: list[ExampleGradients] = []
+    kept: list[tuple[torch.Tensor, torch.Tensor]] = []
     for gradients, token_counts, batch_losses in example_gradients(mask, examples, options):
         per_token = gradients / token_counts.unsqueeze(1)
         sums[0] += per_token.abs().sum(0).cpu()
@@ -89,30 +95,48 @@ def score_channels(
         sums[3] += gradients.square().sum(0).cpu()
         losses += batch_losses.tolist()
         if keep_examples:
-            kept.append(ExampleGradients(gradients, batch_losses))
+            kept.append((gradients, batch_losses))
     sums /= len(examples)
     mean = math.fsum(losses) / len(losses)
     magnitude, signed, gradient, square = sums
-    examples_too = _joined(kept) if kept else None
-    return ChannelScores(magnitude, signed, gradient, square, mean, min(losses), examples_too)
+    each = _in_order(kept, examples, options) if keep_examples else None
+    return ChannelScores(magnitude, signed, gradient, square, mean, min(losses), each)
 
 
 def gradients_of(
-    mask: ChannelMask, examples: Sequence[Encoded], options: ScoreOptions
+    mask: ChannelMask,
+    examples: Sequence[Encoded],
+    options: ScoreOptions,
+    objective: Objective = answer_losses,
 ) -> ExampleGradients:
-    """Return the gradients of all examples, grouped by length, without scores made of them."""
-    found = example_gradients(mask, examples, options)
-    return _joined([ExampleGradients(gradients, losses) for gradients, _, losses in found])
+    """Return the gradients of all examples, in their order, without scores made of them."""
+    found = example_gradients(mask, examples, options, objective)
+    return _in_order([(gradients, values) for gradients, _, values in found], examples, options)
 
 
-def _joined(parts: Sequence[ExampleGradients]) -> ExampleGradients:
-    return ExampleGradients(
-        torch.cat([part.gradients for part in parts]), torch.cat([part.losses for part in parts])
-    )
+def _in_order(
+    parts: Sequence[tuple[torch.Tensor, torch.Tensor]],
+    examples: Sequence[Encoded],
+    options: ScoreOptions,
+) -> ExampleGradients:
+    """Return what came batch by batch in the order of the examples."""
+    came = [i for group in batches(examples, options.batch_size) for i in group]
+    home = parts[0][0].device
+    gradients = torch.empty(len(came), parts[0][0].shape[1], dtype=parts[0][0].dtype, device=home)
+    values = torch.empty(len(came), dtype=parts[0][1].dtype, device=home)
+    start = 0
+    for part, numbers in parts:
+        places = torch.tensor(came[start : start + len(part)], device=home)
+        gradients[places], values[places] = part, numbers.to(home)
+        start += len(part)
+    return ExampleGradients(gradients, values)
 
 
 def example_gradients(
-    mask: ChannelMask, examples: Sequence[Encoded], options: ScoreOptions
+    mask: ChannelMask,
+    examples: Sequence[Encoded],
+    options: ScoreOptions,
+    objective: Objective = answer_losses,
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
     """Yield, batch by batch, dL(x)/dm [B, C], |T_x| [B] and L(x) [B]."""
     device = input_device(mask.model)
@@ -123,7 +147,7 @@ def example_gradients(
             group = pending.pop(0)
             batch = collate([examples[i] for i in group], device, options.padding_side)
             try:
-                yield _batch_gradients(mask, batch, options)
+                yield _batch_gradients(mask, batch, options, objective)
             except FlattenedBatchError:
                 if len(group) == 1:
                     raise
@@ -133,13 +157,13 @@ def example_gradients(
 
 
 def _batch_gradients(
-    mask: ChannelMask, batch: Batch, options: ScoreOptions
+    mask: ChannelMask, batch: Batch, options: ScoreOptions, objective: Objective
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     positions = batch.answer_positions() if options.tokens == "answer" else None
     counted = batch.tokens if positions is None else batch.answer_tokens
     scale = _FLOAT16_LOSS_SCALE if _is_float16(mask.model) else 1.0
     while True:
-        gradient, losses = _mask_gradients(mask, batch, positions, scale)
+        gradient, losses = _mask_gradients(mask, batch, positions, scale, objective)
         if scale == 1.0 or bool(gradient.isfinite().all()) or not bool(losses.isfinite().all()):
             return gradient, counted.to(gradient), losses
         # The scaled gradients left float16's range; smaller ones may not.
@@ -147,10 +171,14 @@ def _batch_gradients(
 
 
 def _mask_gradients(
-    mask: ChannelMask, batch: Batch, positions: torch.Tensor | None, scale: float
+    mask: ChannelMask,
+    batch: Batch,
+    positions: torch.Tensor | None,
+    scale: float,
+    objective: Objective,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     with torch.enable_grad(), mask.per_example(batch.size, batch.length, positions) as leaves:
-        losses = answer_losses(mask.model, batch)
+        losses = objective(mask.model, batch)
         # The sum keeps the examples apart: each leaf row receives its own example's gradient.
         (losses.sum() * scale).backward()  # type: ignore[no-untyped-call]
     home = leaves[0].device

@@ -1,7 +1,8 @@
 """A few solved steps to where every forget example counts as forgotten, each within the guard.
 
 Beyond the paper. Which suppressed channels may be raised again is decided as in the paper; how far
-every channel moves is the solution of `least_move`.
+every channel moves is the solution of `least_move`. What a step has taken from retain examples
+beyond what was foreseen, the next one gives back.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from tfrnet.tfr.update import Candidate, Evidence, judge, recovery_pool
 
 # A request ends when less than this share of the guard's tolerance is left.
 _USED_UP = 0.2
+# A step aims this far below its target, so that none is spent on what the last one missed by.
+_BEYOND = 0.5
 
 
 def solve_update(
@@ -33,16 +36,21 @@ def solve_update(
 ) -> Candidate:
     """Return the mask after `steps` solved steps, each shortened until the guard agrees."""
     assert state.fisher is not None and evidence.retain.examples is not None
-    retain = retain_rows(evidence.retain.examples, config.retain_sharpness)
-    fisher = running_fisher(state.fisher, retain.square().mean(0).cpu(), config.fisher_decay)
+    retain = RetainRows(probe, evidence.retain.examples, config.retain_sharpness)
+    fisher = running_fisher(state.fisher, retain.mean_square().cpu(), config.fisher_decay)
     pool = recovery_pool(state, evidence, config)
-    mask, attempts = state.mask, 0
+    mask, attempts, deep = state.mask, 0, False
     verdict = judge(guard_before, guard_before, config)
     for _ in range(config.steps):
-        forget = probe.forget_gradients(mask)
-        move = solved_step(mask, forget, retain, fisher, pool, config)
-        if move is None:
+        forget = probe.forget_margins(mask, deep)
+        if not deep and bool((forget.values <= config.forget_margin).all()):
+            deep = True
+            forget = probe.forget_margins(mask, deep)
+        falls = wanted_falls(forget.values, deep, config)
+        if not bool((falls > 0).any()) or (deep and not _is_cheap(guard_before, verdict, config)):
             break
+        lost = retain.lost(mask) if attempts else torch.zeros(len(retain.rows))
+        move = solved_step(mask, forget.gradients, falls, retain.rows, lost, fisher, pool, config)
         share, now = 1.0, verdict.after
         for _ in range(config.backtracks + 1):
             attempts += 1
@@ -65,45 +73,77 @@ def solve_update(
         int(pool.sum()),
         int((mask > state.mask).sum()),
         attempts,
-        "" if attempts else "nothing to do: every example is at forget_odds already",
+        "" if attempts else "nothing to do: every example is at forget_margin already",
     )
 
 
-def retain_rows(retain: ExampleGradients, sharpness: float) -> torch.Tensor:
-    """Return the gradients [N, C] of the retain examples' log-odds, weighed by how they count."""
-    rows = log_odds_gradients(retain.gradients, retain.losses)
-    return rows * certainty_weights(retain.losses, sharpness).to(rows).unsqueeze(1)
+class RetainRows:
+    """Gradients of retain examples' log-odds: many of the untouched model, then some of now."""
+
+    def __init__(self, probe: Probe, now: ExampleGradients, sharpness: float) -> None:
+        rows = weighed_rows(now, sharpness)
+        self.rows = torch.cat([probe.anchor_rows().to(rows), rows])
+        self._probe = probe
+        self._odds = log_odds(now.values).cpu()
+        self._weights = certainty_weights(now.values, sharpness).cpu()
+
+    def mean_square(self) -> torch.Tensor:
+        """Return the mean over rows of their squares: the retain Fisher's diagonal."""
+        norms: torch.Tensor = torch.linalg.vector_norm(self.rows, dim=0)
+        return norms.square() / len(self.rows)
+
+    def lost(self, mask: torch.Tensor) -> torch.Tensor:
+        """Return what every row has lost since the request began; of the first kind, 0."""
+        lost = self._weights * (self._odds - log_odds(self._probe.retain_losses(mask)))
+        return torch.cat([torch.zeros(len(self.rows) - len(lost)), lost])
+
+
+def weighed_rows(found: ExampleGradients, sharpness: float) -> torch.Tensor:
+    """Return the gradients [N, C] of examples' log-odds, weighed by how their answers count."""
+    rows = log_odds_gradients(found.gradients, found.values)
+    return rows.mul_(certainty_weights(found.values, sharpness).to(rows).unsqueeze(1))
+
+
+def wanted_falls(margins: torch.Tensor, deep: bool, config: TFRConfig) -> torch.Tensor:
+    """Return how far each margin is to fall in the next step: 0 where it is low enough."""
+    target = config.deep_margin if deep else config.forget_margin
+    falls = (margins - target + _BEYOND).clamp(max=config.step_margin)
+    return torch.where(margins > target, falls, torch.zeros_like(falls))
 
 
 def solved_step(
     mask: torch.Tensor,
-    forget: ExampleGradients,
+    forget: torch.Tensor,
+    falls: torch.Tensor,
     retain: torch.Tensor,
+    lost: torch.Tensor,
     fisher: torch.Tensor,
     pool: torch.Tensor,
     config: TFRConfig,
-) -> torch.Tensor | None:
-    """Return how far each channel is lowered, or None where no example is left to forget."""
-    odds = log_odds(forget.losses)
-    known = odds > config.forget_odds
-    if not bool(known.any()):
-        return None
-    rows = log_odds_gradients(forget.gradients, forget.losses)[known.to(forget.gradients.device)]
-    falls = (odds[known] - config.forget_odds).clamp(max=config.step_odds).to(rows)
-    home = rows.device
+) -> torch.Tensor:
+    """Return how far each channel is lowered."""
+    home = forget.device
+    asked = (falls > 0).to(home)
+    rows, falls, lost = forget[asked], falls.to(forget)[asked], lost.to(forget)
     cost = (fisher + config.fisher_damping * fisher.mean()).to(home)
     if not config.use_retain:
-        retain, cost = retain[:0], torch.ones_like(cost)
+        retain, lost, cost = retain[:0], lost[:0], torch.ones_like(cost)
     lowest = torch.where(pool, mask - 1, torch.zeros_like(mask)).to(home)
     bounds = Bounds(lowest, mask.to(home))
     stiffness = config.forget_stiffness, config.retain_stiffness
-    move = least_move(rows, falls, retain, cost, bounds, *stiffness)
+    move = least_move(rows, falls, retain, lost, cost, bounds, *stiffness)
     if config.budget < move.numel():
         # The largest entries alone would fall short, so they are solved for again.
         largest = (move.abs() * cost.sqrt()).sort(descending=True, stable=True).indices
         few = bounds.only(largest[: config.budget])
-        move = least_move(rows, falls, retain, cost, few, *stiffness)
+        move = least_move(rows, falls, retain, lost, cost, few, *stiffness)
     return move.cpu()
+
+
+def _is_cheap(guard_before: float, verdict: Verdict, config: TFRConfig) -> bool:
+    if math.isinf(verdict.limit):
+        return True
+    return verdict.after - guard_before <= config.cheap_share * (verdict.limit - guard_before)
 
 
 def _shorter(now: float, refused: Verdict, config: TFRConfig) -> float:
