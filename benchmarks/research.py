@@ -52,6 +52,8 @@ def main() -> None:
     seeds = [int(seed) for seed in options.seeds.split(",")]
     if min(seeds) < FIRST_TUNING_SEED:
         parser.error(f"seeds below {FIRST_TUNING_SEED} are for reporting")
+    if options.requests < _EVERY:
+        parser.error(f"at least {_EVERY} requests: accuracies are measured after every {_EVERY}")
     candidates = json.loads(options.plan.read_text())
     for settings in candidates.values():
         TFRConfig.from_dict(settings)

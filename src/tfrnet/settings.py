@@ -76,7 +76,10 @@ class Settings:
         }
 
     def effective(self) -> dict[str, Any]:
-        """Return the settings that have an effect, given the others: what a result depends on."""
+        """Return the settings that have an effect, given the others: what a result depends on.
+
+        A field that names no `when` always counts.
+        """
         values = self.to_dict()
         return {
             item.name: values[item.name]
