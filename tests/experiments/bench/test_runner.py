@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
+import struct
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from tests.experiments.bench.setting import bench, make_machine, make_plan
 from tfrnet.evaluation.metrics.continual import trade_off
 from tfrnet.experiments.bench import stream
 from tfrnet.experiments.bench.cell import CellFolder
+from tfrnet.experiments.bench.runner import Event, _listen, run_bench
 from tfrnet.state.lock import FolderLock
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -181,8 +184,6 @@ def test_a_model_that_a_method_has_damaged_is_loaded_anew(
 
 @pytest.mark.long
 def test_several_processes_share_a_grid_and_one_may_die(tmp_path: Path, tiny_folder: Path):
-    from tfrnet.experiments.bench.runner import run_bench
-
     plan = make_plan(tiny_folder, methods=("ga",), streams=("arithmetic", "openbookqa", "boolq"))
     machine, out = make_machine(tmp_path, workers=2), tmp_path / "out"
     killed: list[int] = []
@@ -202,6 +203,21 @@ def test_several_processes_share_a_grid_and_one_may_die(tmp_path: Path, tiny_fol
     again, _ = bench(plan, make_machine(tmp_path), out)
     assert len(again.done) + len(again.kept) == again.total
     assert not again.failed
+
+
+def test_a_process_that_dies_in_the_middle_of_a_message_is_no_longer_waited_for():
+    dying, living = (multiprocessing.Pipe(duplex=False) for _ in range(2))
+    for _, writer in (dying, living):
+        writer.send(Event("begun", f"cell {writer is living[1]}"))
+    length = struct.pack("!i", 100)
+    os.write(dying[1].fileno(), length + b"half of it")
+    dying[1].close()
+    living[1].send(Event("done", "cell True"))
+    living[1].close()
+    at_work, events = {}, []
+    _listen({dying[0], living[0]}, at_work, events.append)
+    assert at_work == {dying[0]: "cell False"}
+    assert sorted(event.kind for event in events) == ["begun", "begun", "done"]
 
 
 def test_tofu_is_measured_with_its_oracle(tmp_path: Path, tiny_folder: Path):

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
-from queue import Empty
 from typing import Any
 
 import torch
@@ -165,47 +166,60 @@ def _claimed(folder: CellFolder) -> Iterator[CellFolder | None]:
 
 
 def _run_processes(shift: _Shift, report: Callable[[Event], None]) -> dict[str, str]:
-    """Work with several processes; return the cells that died with one of them."""
+    """Work with several processes; return the cells that died with one of them.
+
+    Each process has a pipe of its own. A queue has a lock in common, and a process that is killed
+    while it holds the lock leaves all others waiting for it.
+    """
     context = multiprocessing.get_context("spawn")
-    events: Any = context.Queue()
-    workers = [
-        context.Process(target=_work, args=(_at_device(shift, number), number, events), daemon=True)
-        for number in range(shift.machine.workers)
-    ]
-    for worker in workers:
-        worker.start()
-    at_work: dict[int, str] = {}
+    workers: dict[Connection, BaseProcess] = {}
+    for number in range(shift.machine.workers):
+        reader, writer = context.Pipe(duplex=False)
+        arguments = (_at_device(shift, number), writer)
+        workers[reader] = context.Process(target=_work, args=arguments, daemon=True)
+        workers[reader].start()
+        writer.close()  # so that the pipe ends with the process
+    at_work: dict[Connection, str] = {}
     try:
-        while any(worker.is_alive() for worker in workers) or not events.empty():
-            try:
-                number, event = events.get(timeout=0.5)
-            except Empty:
-                continue
-            if event.kind == "begun":
-                at_work[number] = event.key
-            elif event.kind in ("done", "failed"):
-                at_work.pop(number, None)
-            report(event)
+        _listen(set(workers), at_work, report)
     finally:
-        for worker in workers:
+        for worker in workers.values():
             worker.terminate()
-        for worker in workers:
+        for worker in workers.values():
             worker.join()
     crashes = {}
-    for number, key in at_work.items():
-        crashes[key] = f"its process ended with exit code {workers[number].exitcode}"
+    for reader, key in at_work.items():
+        crashes[key] = f"its process ended with exit code {workers[reader].exitcode}"
         report(Event("failed", key, crashes[key]))
     return crashes
 
 
-def _work(shift: _Shift, number: int, events: Any) -> None:
+def _listen(
+    readers: set[Connection], at_work: dict[Connection, str], report: Callable[[Event], None]
+) -> None:
+    """Pass on what the processes report until all have ended; note which cell each is at."""
+    while readers:
+        for reader in wait(list(readers)):
+            assert isinstance(reader, Connection)
+            try:
+                event = reader.recv()
+            except (EOFError, OSError):  # it ended, perhaps in the middle of a message
+                readers.discard(reader)
+                continue
+            if event.kind == "begun":
+                at_work[reader] = event.key
+            elif event.kind in ("done", "failed"):
+                at_work.pop(reader, None)
+            report(event)
+
+
+def _work(shift: _Shift, writer: Connection) -> None:
     try:
-        shift.work(lambda event: events.put((number, event)))
+        shift.work(writer.send)
     except KeyboardInterrupt:
         pass  # the parent says so, once
     finally:
-        events.close()
-        events.join_thread()
+        writer.close()
 
 
 def _at_device(shift: _Shift, number: int) -> _Shift:
