@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakSet
 
 import torch
@@ -44,7 +45,10 @@ class ChannelMask:
         self.model = model
         self.index = index
         self._modules = [model.get_submodule(projection.name) for projection in index]
-        self._values = torch.ones(index.total)
+        # Where all that is said of channels is kept: beside the model, not on the host.
+        self.home = _device_of(self._modules[0])
+        self._values = torch.ones(index.total, device=self.home)
+        self._parts = _Parts(index, self._values)
         self._handles: list[RemovableHandle | _MaskedForward] = []
         _masked_models.add(model)
 
@@ -63,7 +67,8 @@ class ChannelMask:
         """Apply a new flat mask from the next forward pass on."""
         if values.shape != (self.index.total,):
             raise ValueError(f"a mask of shape ({self.index.total},) is needed")
-        self._values = values.detach().clone()
+        self._values = values.detach().to(self.home, copy=True)
+        self._parts = _Parts(self.index, self._values)
         self._hook_inference()
 
     def show(self, state: State) -> None:
@@ -91,9 +96,9 @@ class ChannelMask:
     def _hook_inference(self) -> None:
         """Scale outputs; projections whose mask is all ones are left alone and cost nothing."""
         self._unhook()
-        for module, values in zip(self._modules, self.index.split(self._values), strict=True):
-            if not bool((values == 1).all()):
-                self._handles.append(_MaskedForward(module, values))
+        for module, part in zip(self._modules, self._parts, strict=True):
+            if not part.is_one:
+                self._handles.append(_MaskedForward(module, part.values))
 
     @contextmanager
     def per_example(
@@ -106,20 +111,51 @@ class ChannelMask:
         """
         leaves: list[torch.Tensor] = []
         self._unhook()
-        parts = self.index.split(self._values)
-        for projection, module, values in zip(self.index, self._modules, parts, strict=True):
+        for projection, module, part in zip(self.index, self._modules, self._parts, strict=True):
             device = _device_of(module)
-            leaf = values.to(device).repeat(batch, 1).requires_grad_()
-            faint = (values < _SAFE_DIVISOR).nonzero().flatten().to(device)
+            leaf = part.values.to(device).repeat(batch, 1).requires_grad_()
+            faint = None if part.faint is None else part.faint.to(device)
             leaves.append(leaf)
             # A second number in a name, after the layer's, is that of an expert among others.
-            routed = sum(part.isdigit() for part in projection.name.split(".")) > 1
+            routed = sum(name.isdigit() for name in projection.name.split(".")) > 1
             hook = _PerExample(leaf, faint, length, weights, routed)
             self._handles.append(module.register_forward_hook(hook))
         try:
             yield leaves
         finally:
             self._hook_inference()
+
+
+class _Part(NamedTuple):
+    """A projection's piece of a mask: whether it is all ones, and its channels near 0 if any."""
+
+    values: torch.Tensor
+    is_one: bool
+    faint: torch.Tensor | None
+
+
+class _Parts(list[_Part]):
+    """The pieces of a mask. What they hold is found out for all at once: each question to a GPU
+    makes the host wait, and there are hundreds of projections.
+    """
+
+    def __init__(self, index: ChannelIndex, values: torch.Tensor) -> None:
+        near_zero = (values < _SAFE_DIVISOR).nonzero().flatten()
+        ends = torch.tensor(list(accumulate(index.widths)), device=values.device)
+        changed_until = (values != 1).cumsum(0)[ends - 1]
+        faint_until = torch.searchsorted(near_zero, ends)
+        bounds = torch.stack([changed_until, faint_until]).tolist()
+        changed, faint = ([0, *until] for until in bounds)
+        super().__init__(
+            _Part(
+                piece,
+                changed[i + 1] == changed[i],
+                near_zero[faint[i] : faint[i + 1]] - index[i].start
+                if faint[i + 1] > faint[i]
+                else None,
+            )
+            for i, piece in enumerate(index.split(values))
+        )
 
 
 class FlattenedBatchError(InputError):
@@ -191,7 +227,7 @@ class _PerExample:
     def __init__(
         self,
         leaf: torch.Tensor,
-        faint: torch.Tensor,
+        faint: torch.Tensor | None,
         length: int,
         weights: torch.Tensor | None,
         routed: bool,
@@ -231,10 +267,10 @@ class _ScaleRows(torch.autograd.Function):
         ctx: Any,
         a: torch.Tensor,
         leaf: torch.Tensor,
-        faint: torch.Tensor,
+        faint: torch.Tensor | None,
         weights: torch.Tensor | None,
     ) -> torch.Tensor:
-        faint_a = a[..., faint]
+        faint_a = None if faint is None else a[..., faint]
         row = leaf.to(a.dtype).unsqueeze(1)
         if a._is_view():
             h = a * row
@@ -252,9 +288,10 @@ class _ScaleRows(torch.autograd.Function):
         wide = gradient.to(leaf.dtype)
         if weights is not None:
             wide = wide * weights.to(wide).unsqueeze(-1)
-        for_mask = (wide * h.to(leaf.dtype)).sum(1)
+        # A narrower h is widened as it is read, without a copy.
+        for_mask = (wide * h).sum(1, dtype=leaf.dtype)
         for_mask /= leaf.clamp(min=_SAFE_DIVISOR)
-        if faint.numel():
+        if faint is not None:
             for_mask[:, faint] = (wide[..., faint] * faint_a.to(leaf.dtype)).sum(1)
         return for_input, for_mask, None, None
 

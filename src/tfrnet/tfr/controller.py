@@ -62,10 +62,16 @@ class TFRNet(BaseUnlearner[ChannelState]):
         )
         # Last, so that an error above leaves no mask behind on the model.
         self.mask = self.effect = ChannelMask(model, find_channels(model, self.config))
-        self.state = ChannelState.initial(self.mask.index.total, self.config.step != "select")
+        self.state = ChannelState.initial(
+            self.mask.index.total, self.config.step != "select", self.mask.home
+        )
 
     def _read_state(self, tensors: Mapping[str, torch.Tensor]) -> ChannelState:
         return ChannelState.from_tensors(tensors)
+
+    def restore(self, state: ChannelState) -> None:
+        """Make a state the current one, bit for bit, where the model computes."""
+        super().restore(state.to(self.mask.home))
 
     def _propose(
         self, name: str, forget: list[Encoded], say: Report, account: Account

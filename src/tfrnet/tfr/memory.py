@@ -25,17 +25,23 @@ class ChannelState:
     fisher: torch.Tensor | None = None
 
     @classmethod
-    def initial(cls, channels: int, with_fisher: bool) -> ChannelState:
+    def initial(
+        cls, channels: int, with_fisher: bool, device: torch.device | None = None
+    ) -> ChannelState:
         """Return the state before the first request: everything on, nothing remembered."""
-        zeros = [torch.zeros(channels) for _ in _TRAJECTORY]
-        fisher = torch.zeros(channels) if with_fisher else None
-        return cls(torch.ones(channels), Trajectory(*zeros), fisher)
+        ones = torch.ones(channels, device=device)
+        zeros = [torch.zeros_like(ones) for _ in _TRAJECTORY]
+        return cls(ones, Trajectory(*zeros), torch.zeros_like(ones) if with_fisher else None)
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, torch.Tensor]) -> ChannelState:
         """Build the state from its named tensors."""
         trajectory = Trajectory(*(tensors[name] for name in _TRAJECTORY))
         return cls(tensors["mask"], trajectory, tensors.get("fisher"))
+
+    def to(self, device: torch.device) -> ChannelState:
+        """Return the same state on a device."""
+        return self.from_tensors({name: value.to(device) for name, value in self.tensors().items()})
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Return the tensors by their public names."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
+from itertools import accumulate
 
 import torch
 
@@ -16,17 +18,34 @@ def standardise(scores: torch.Tensor, widths: Sequence[int]) -> torch.Tensor:
     Where the MAD is 0 the mean absolute deviation times 1.2533 takes its place; where that is 0
     too, all scores of the module are equal and the result is 0.
     """
-    return torch.cat([_standardise_module(part) for part in torch.split(scores, list(widths))])
+    result = torch.empty_like(scores)
+    for places in _places_by_width(tuple(widths), scores.device):
+        result[places] = _standardise_rows(scores[places])
+    return result
 
 
-def _standardise_module(scores: torch.Tensor) -> torch.Tensor:
-    centred = scores - scores.quantile(0.5)
-    spread = _MAD_TO_DEVIATION * centred.abs().quantile(0.5)
-    if spread == 0:
-        spread = _MEAN_DEVIATION_TO_DEVIATION * centred.abs().mean()
-    if spread == 0:
-        return torch.zeros_like(scores)
-    return centred / spread
+@lru_cache(maxsize=4)
+def _places_by_width(widths: tuple[int, ...], device: torch.device) -> list[torch.Tensor]:
+    """Return where the channels of modules are, a table [modules, width] for each width there is.
+
+    A model has hundreds of modules but few widths: all modules of one are standardised at once.
+    """
+    starts: dict[int, list[int]] = {}
+    for width, end in zip(widths, accumulate(widths), strict=True):
+        starts.setdefault(width, []).append(end - width)
+    return [
+        torch.tensor(firsts, device=device).unsqueeze(1) + torch.arange(width, device=device)
+        for width, firsts in starts.items()
+    ]
+
+
+def _standardise_rows(scores: torch.Tensor) -> torch.Tensor:
+    centred = scores - scores.quantile(0.5, dim=1, keepdim=True)
+    distance = centred.abs()
+    spread = _MAD_TO_DEVIATION * distance.quantile(0.5, dim=1, keepdim=True)
+    mean = _MEAN_DEVIATION_TO_DEVIATION * distance.mean(1, keepdim=True)
+    spread = torch.where(spread == 0, mean, spread)
+    return torch.where(spread == 0, torch.zeros_like(centred), centred / spread)
 
 
 def current_risk(

@@ -84,15 +84,15 @@ def score_channels(
 ) -> ChannelScores:
     """Score every channel on the examples, under the mask that is applied now."""
     dtype = mask.values.dtype
-    sums = torch.zeros(4, mask.index.total, dtype=dtype)
+    sums = torch.zeros(4, mask.index.total, dtype=dtype, device=mask.home)
     losses: list[float] = []
     kept: list[tuple[torch.Tensor, torch.Tensor]] = []
     for gradients, token_counts, batch_losses in example_gradients(mask, examples, options):
         per_token = gradients / token_counts.unsqueeze(1)
-        sums[0] += per_token.abs().sum(0).cpu()
-        sums[1] += per_token.sum(0).cpu()
-        sums[2] += gradients[(batch_losses < ceiling).to(gradients.device)].sum(0).cpu()
-        sums[3] += gradients.square().sum(0).cpu()
+        sums[0] += per_token.abs().sum(0)
+        sums[1] += per_token.sum(0)
+        sums[2] += gradients[(batch_losses < ceiling).to(gradients.device)].sum(0)
+        sums[3] += gradients.square().sum(0)
         losses += batch_losses.tolist()
         if keep_examples:
             kept.append((gradients, batch_losses))
@@ -181,11 +181,8 @@ def _mask_gradients(
         losses = objective(mask.model, batch)
         # The sum keeps the examples apart: each leaf row receives its own example's gradient.
         (losses.sum() * scale).backward()  # type: ignore[no-untyped-call]
-    home = leaves[0].device
-    gradient = torch.cat(
-        [(torch.zeros_like(leaf) if leaf.grad is None else leaf.grad).to(home) for leaf in leaves],
-        dim=1,
-    )
+    found = [torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for leaf in leaves]
+    gradient = torch.cat([part.to(mask.home) for part in found], dim=1)
     if scale != 1.0:
         gradient /= scale
     return gradient, losses.detach()

@@ -37,7 +37,7 @@ def solve_update(
     """Return the mask after `steps` solved steps, each shortened until the guard agrees."""
     assert state.fisher is not None and evidence.retain.examples is not None
     retain = RetainRows(probe, evidence.retain.examples, config.retain_sharpness)
-    fisher = running_fisher(state.fisher, retain.mean_square().cpu(), config.fisher_decay)
+    fisher = running_fisher(state.fisher, retain.mean_square(), config.fisher_decay)
     pool = recovery_pool(state, evidence, config)
     mask, attempts, deep = state.mask, 0, False
     verdict = judge(guard_before, guard_before, config)
@@ -84,8 +84,8 @@ class RetainRows:
         rows = weighed_rows(now, sharpness)
         self.rows = torch.cat([probe.anchor_rows().to(rows), rows])
         self._probe = probe
-        self._odds = log_odds(now.values).cpu()
-        self._weights = certainty_weights(now.values, sharpness).cpu()
+        self._odds = log_odds(now.values)
+        self._weights = certainty_weights(now.values, sharpness)
 
     def mean_square(self) -> torch.Tensor:
         """Return the mean over rows of their squares: the retain Fisher's diagonal."""
@@ -94,8 +94,9 @@ class RetainRows:
 
     def lost(self, mask: torch.Tensor) -> torch.Tensor:
         """Return what every row has lost since the request began; of the first kind, 0."""
-        lost = self._weights * (self._odds - log_odds(self._probe.retain_losses(mask)))
-        return torch.cat([torch.zeros(len(self.rows) - len(lost)), lost])
+        losses = self._probe.retain_losses(mask).to(self._odds)
+        lost = self._weights * (self._odds - log_odds(losses))
+        return torch.cat([lost.new_zeros(len(self.rows) - len(lost)), lost])
 
 
 def weighed_rows(found: ExampleGradients, sharpness: float) -> torch.Tensor:
@@ -137,7 +138,7 @@ def solved_step(
         largest = (move.abs() * cost.sqrt()).sort(descending=True, stable=True).indices
         few = bounds.only(largest[: config.budget])
         move = least_move(rows, falls, retain, lost, cost, few, *stiffness)
-    return move.cpu()
+    return move
 
 
 def _is_cheap(guard_before: float, verdict: Verdict, config: TFRConfig) -> bool:
