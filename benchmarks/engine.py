@@ -34,7 +34,7 @@ from tfrnet.models.forward import answer_losses, collate, frozen
 from tfrnet.state.manifest import Manifest
 from tfrnet.state.store import StateStore
 from tfrnet.tfr.memory import ChannelState
-from tfrnet.tfr.scoring import ScoreOptions, example_gradients
+from tfrnet.tfr.scoring import ScoreOptions, gradients_of
 
 MODEL = "smollm2-135m"
 BATCH, LENGTH, ANSWER = 8, 64, 8
@@ -81,8 +81,7 @@ def plain_pass(model, all_logits: bool = False) -> None:
 
 def scoring_pass(mask: ChannelMask, checkpointing: bool = False) -> None:
     options = ScoreOptions(batch_size=BATCH, gradient_checkpointing=checkpointing)
-    for _ in example_gradients(mask, examples(), options):
-        pass
+    gradients_of(mask, examples(), options)
 
 
 def seconds(actions: dict[str, Callable[[], None]], repeats: int) -> dict[str, float]:

@@ -26,8 +26,8 @@ from tfrnet.data.tasks import find_task
 from tfrnet.evaluation.evaluator import Evaluator
 from tfrnet.evaluation.tasks import evaluate_task
 from tfrnet.models.load import LoadedModel, load_model
-from tfrnet.session import versions
 from tfrnet.unlearner import find_method, method_names
+from tfrnet.versions import versions
 
 MEASURED = ("guard", "forget_loss")
 

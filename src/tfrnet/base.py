@@ -16,8 +16,10 @@ from tfrnet.accounting import Account
 from tfrnet.data.examples import Encoded, Example, encode_all
 from tfrnet.data.requests import Request, refuse_overlap
 from tfrnet.data.sampling import sample_indices
+from tfrnet.distributed.team import SOLO, Team
 from tfrnet.errors import InputError
 from tfrnet.models.forward import evaluate_losses, frozen
+from tfrnet.models.passes import Passes
 from tfrnet.outcome import Outcome
 from tfrnet.state import fs
 from tfrnet.unlearner import Effect, Proposal, Report, S
@@ -30,6 +32,8 @@ class BaseUnlearner(ABC, Generic[S]):
     """The frame of a method. A method adds its state, its effect on the model, and a request."""
 
     method: ClassVar[str]
+    # Whether several processes can share a request.
+    shares_work: ClassVar[bool] = False
     state: S
     effect: Effect
     retain: list[Example]
@@ -44,23 +48,32 @@ class BaseUnlearner(ABC, Generic[S]):
         *,
         guard: Sequence[Example] | None = None,
         seed: int = 0,
-        batch_size: int = 8,
+        batch_size: int | None = None,
         gradient_checkpointing: bool = False,
+        passes: Passes | None = None,
+        team: Team = SOLO,
     ) -> None:
-        if batch_size < 1:
+        if batch_size is not None and batch_size < 1:
             raise InputError(f"the batch size must be at least 1, not {batch_size}")
+        if team.size > 1 and not self.shares_work:
+            raise InputError(
+                f"method {self.method} runs in one process; only tfr can share its work among "
+                f"{team.size}"
+            )
         self.model = model
         self.config = config
         self.tokenizer = tokenizer
         self.seed = seed
-        self.batch_size = batch_size
-        self.gradient_checkpointing = gradient_checkpointing
+        self.team = team
         self.guard = choose_guard(guard or retain, config.guard_examples, seed)
         self.requests_seen = 0
         positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         self._max_length = min(config.max_length, positions or config.max_length)
         self._set_retain(retain)
         self._guard_encoded = self._encode(self.guard, "guard data")
+        if passes is None and batch_size is not None:
+            passes = Passes(batch_size, gradient_checkpointing=gradient_checkpointing)
+        self.passes = passes or self._automatic_passes(gradient_checkpointing)
         self._guard_loss: float | None = None
 
     # What a method says
@@ -75,7 +88,21 @@ class BaseUnlearner(ABC, Generic[S]):
     def _read_state(self, tensors: dict[str, Any]) -> S:
         """Return the state with the given tensors."""
 
+    def _automatic_passes(self, gradient_checkpointing: bool) -> Passes:
+        """Return how many examples go through the model at once where the user does not say."""
+        return Passes(gradient_checkpointing=gradient_checkpointing)
+
     # What is the same for all
+
+    @property
+    def batch_size(self) -> int:
+        """Examples in one pass, at most."""
+        return self.passes.examples
+
+    @property
+    def gradient_checkpointing(self) -> bool:
+        """Whether activations are computed again in the backward pass."""
+        return self.passes.gradient_checkpointing
 
     def layout(self) -> list[list[Any]]:
         """Return what the state's tensors belong to in the model: names and sizes."""
@@ -184,7 +211,11 @@ class BaseUnlearner(ABC, Generic[S]):
             return self._mean_loss(self._guard_encoded)
 
     def _mean_loss(self, examples: list[Encoded]) -> float:
-        return float(evaluate_losses(self.model, examples, self.batch_size).mean())
+        passes = self.passes
+        losses = evaluate_losses(
+            self.model, examples, passes.examples, passes.forward_tokens, self.team
+        )
+        return float(losses.mean())
 
     def _retain_sample(self, count: int, *why: object) -> list[Encoded]:
         """Return retain examples of this request: seeded, and new for each request."""

@@ -15,6 +15,10 @@ class StateError(TfrnetError):
     """A state folder that is missing, in use, damaged, or made for something else."""
 
 
+class TeamError(TfrnetError):
+    """A process of several was lost, or could not do its part."""
+
+
 class CheckFailedError(TfrnetError):
     """A check ran and did not pass."""
 

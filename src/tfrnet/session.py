@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import platform
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import tfrnet
 from tfrnet.data.examples import Example
 from tfrnet.data.requests import Request
+from tfrnet.distributed.messages import Adopt, Begin, Propose, Restore
+from tfrnet.distributed.team import SOLO, Team
 from tfrnet.errors import InputError, TfrnetWarning
 from tfrnet.models.fingerprint import fingerprint
 from tfrnet.outcome import Outcome
@@ -22,6 +20,7 @@ from tfrnet.state.digests import example_digest, request_digest
 from tfrnet.state.manifest import Manifest
 from tfrnet.state.store import DEFAULT_KEEP, StateStore
 from tfrnet.unlearner import Report, Unlearner, find_method
+from tfrnet.versions import versions
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -54,13 +53,15 @@ class Session:
         config: Settings | None = None,
         guard: Sequence[Example] | None = None,
         seed: int | None = None,
-        batch_size: int = 8,
+        batch_size: int | None = None,
         keep: int | None = None,
         model_name: str = "",
         gradient_checkpointing: bool = False,
+        team: Team = SOLO,
     ) -> None:
         folder = Path(state)
         self.keep = keep
+        self.team = team
         known = StateStore.open(folder, write=True) if StateStore.exists(folder) else None
         # Taken first: a method may put modules of its own into the model.
         base = fingerprint(model)
@@ -85,6 +86,7 @@ class Session:
                 seed=(known.manifest.seed if known else 0) if seed is None else seed,
                 batch_size=batch_size,
                 gradient_checkpointing=gradient_checkpointing,
+                team=team,
             )
         except BaseException:
             if known:
@@ -97,12 +99,21 @@ class Session:
             self.store = known or StateStore.create(
                 folder, lambda key: self._manifest(name, base, key), self.net.state
             )
+            self._begin_together()
             self._sync()
         except BaseException:
             self.net.detach()
             if known:
                 known.close()
             raise
+
+    def _begin_together(self) -> None:
+        """Let the other processes, if there are any, do what was done here."""
+        net = self.net
+        self.team.tell(
+            Begin(net.method, net.config.to_dict(), net.retain, net.guard, net.seed, net.passes)
+        )
+        self.team.agree({})
 
     def _manifest(self, model_name: str, base: str, key: bytes) -> Manifest:
         return Manifest(
@@ -118,8 +129,11 @@ class Session:
     def _sync(self) -> None:
         """Take over what the disk says."""
         self.store.refresh()
-        self.net.restore(self.store.load())
-        self.net.requests_seen = self.store.history.requests_seen
+        state, seen = self.store.load(), self.store.history.requests_seen
+        if not self.team.is_over:
+            self.team.tell(Restore(state.tensors(), seen))
+        self.net.restore(state)
+        self.net.requests_seen = seen
 
     def close(self) -> None:
         """Leave the model as it was and release the state."""
@@ -145,7 +159,10 @@ class Session:
         """Apply one request and commit it, or leave everything as it was."""
         refuse_applied(self.store, request)
         store, net = self.store, self.net
-        proposal = net.propose(request, report)
+        self.team.tell(Propose(request))
+        with self.team.together():
+            proposal = net.propose(request, report)
+            self.team.agree({"the new state": proposal.state.digest()})
         record = proposal.outcome.to_dict() | {
             "request_digest": request_digest(request, store.key()),
             "examples": len(request.examples),
@@ -158,6 +175,7 @@ class Session:
         try:
             state = proposal.state if proposal.outcome.accepted else None
             store.commit(record, state, self.keep or _affordable(proposal.outcome.memory["state"]))
+            self.team.tell(Adopt())
             net.adopt(proposal)
         except BaseException:
             # The commit may or may not have reached the disk; the disk knows.
@@ -188,16 +206,6 @@ class Session:
             self.store.rollback(generation, self.keep)
         finally:
             self._sync()
-
-
-def versions(*more: str) -> dict[str, str]:
-    """Return the versions that a result depends on, of those further packages that are there."""
-    found = {name: version(name) for name in ("torch", "transformers", "safetensors")}
-    for name in more:
-        # A result that was computed is not lost over the name of a version.
-        with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return {"tfrnet": tfrnet.__version__, "python": platform.python_version()} | found
 
 
 def _affordable(size: int) -> int | None:

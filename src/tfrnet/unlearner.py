@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from tfrnet.data.examples import Encoded, Example
     from tfrnet.data.requests import Request
+    from tfrnet.models.passes import Passes
     from tfrnet.outcome import Outcome
     from tfrnet.settings import Settings
     from tfrnet.state.tensors import State
@@ -86,6 +87,14 @@ class Unlearner(Protocol[S]):
     @property
     def batch_size(self) -> int:
         """Examples in one forward pass."""
+
+    @property
+    def passes(self) -> Passes:
+        """How examples are cut into passes through the model."""
+
+    @property
+    def retain(self) -> Sequence[Example]:
+        """The retain data."""
 
     @property
     def guard(self) -> Sequence[Example]:

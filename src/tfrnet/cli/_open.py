@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from tfrnet.settings import Settings
 from tfrnet.unlearner import find_method
 
 if TYPE_CHECKING:
+    from tfrnet.distributed.team import Team
     from tfrnet.models.load import LoadedModel
     from tfrnet.session import Session
 
@@ -35,9 +37,24 @@ class SessionOptions:
     seed: int | None
     dtype: str
     device: str
-    batch_size: int
+    batch_size: int | None
     keep: int | None
     gradient_checkpointing: bool
+    team: Team
+
+
+@contextmanager
+def leader_of_team(device: str, output: Output) -> Iterator[tuple[Team, str] | None]:
+    """Yield the team and its leader's device; None in the other processes, when all is done."""
+    from tfrnet.distributed.follow import follow
+    from tfrnet.distributed.launch import joined_team
+
+    with joined_team(device) as (team, own_device):
+        if team.leads:
+            yield team, own_device
+            return
+        follow(team, lambda wanted: load(wanted.model, wanted.dtype, own_device, output))
+        yield None
 
 
 def open_session(
@@ -55,9 +72,12 @@ def open_session(
         refuse_overlap(requests, guard, "guard data")
     _check_state(options, config, requests, output, may_be_done)
     name = model_name(options.model, options.state)
-    loaded = load(name, options.dtype, options.device, output)
+    from tfrnet.distributed.messages import Load
+    from tfrnet.distributed.together import load_together
     from tfrnet.session import Session
 
+    options.team.tell(Load(name, options.dtype))
+    loaded = load_together(options.team, lambda: load(name, options.dtype, options.device, output))
     return Session(
         loaded.model,
         loaded.tokenizer,
@@ -71,6 +91,7 @@ def open_session(
         keep=options.keep,
         model_name=name,
         gradient_checkpointing=options.gradient_checkpointing,
+        team=options.team,
     )
 
 

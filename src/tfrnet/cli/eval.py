@@ -138,7 +138,9 @@ def command(
     ] = False,
     dtype: opt.Dtype = "auto",
     device: opt.Device = "auto",
-    batch_size: opt.BatchSize = 16,
+    batch_size: Annotated[
+        int, typer.Option(min=1, help="Sequences per pass. Changes speed, and results by rounding.")
+    ] = 16,
     as_json: opt.AsJson = False,
 ) -> int:
     """Measure a model, masked by a state or not.
@@ -220,7 +222,7 @@ def command(
         from tfrnet.evaluation.evaluator import Evaluator
         from tfrnet.evaluation.suite import compare, measure, measure_reference
         from tfrnet.models.digest import model_digest
-        from tfrnet.session import versions
+        from tfrnet.versions import versions
 
         def evaluator(which: str) -> Evaluator:
             cache = None if no_cache else Cache()

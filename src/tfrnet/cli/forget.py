@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tfrnet.cli import _options as opt
-from tfrnet.cli._open import SessionOptions, open_session
+from tfrnet.cli._open import SessionOptions, leader_of_team, open_session
 from tfrnet.cli._output import Output, outcome_line
 from tfrnet.errors import InterruptError
 
@@ -28,7 +28,7 @@ def command(
     seed: opt.Seed = None,
     dtype: opt.Dtype = "auto",
     device: opt.Device = "auto",
-    batch_size: opt.BatchSize = 8,
+    batch_size: opt.BatchSize = None,
     keep: opt.Keep = None,
     gradient_checkpointing: opt.Checkpointing = False,
     as_json: opt.AsJson = False,
@@ -38,26 +38,35 @@ def command(
     Exit code 0: accepted. 1: rejected by the guard, or since training diverged; nothing changed.
     2: the input cannot be used.
     """
+    output = Output(as_json)
+    with leader_of_team(device, output) as leading:
+        if leading is None:
+            return 0
+        team, device = leading
+        options = SessionOptions(
+            state=state,
+            model=model,
+            retain=retain,
+            guard=guard,
+            method=method,
+            guarded=guarded,
+            preset=preset,
+            overrides=overrides or [],
+            seed=seed,
+            dtype=dtype,
+            device=device,
+            batch_size=batch_size,
+            keep=keep,
+            gradient_checkpointing=gradient_checkpointing,
+            team=team,
+        )
+        return _forget(request, options, output)
+
+
+def _forget(request: Path, options: SessionOptions, output: Output) -> int:
     from tfrnet.data.requests import read_one_request
 
-    output = Output(as_json)
     wanted = read_one_request(request)
-    options = SessionOptions(
-        state=state,
-        model=model,
-        retain=retain,
-        guard=guard,
-        method=method,
-        guarded=guarded,
-        preset=preset,
-        overrides=overrides or [],
-        seed=seed,
-        dtype=dtype,
-        device=device,
-        batch_size=batch_size,
-        keep=keep,
-        gradient_checkpointing=gradient_checkpointing,
-    )
     with (
         open_session(options, [wanted], output, may_be_done=False) as session,
         output.progress(1, "forgetting") as steps,
@@ -69,5 +78,7 @@ def command(
             raise InterruptError(f"interrupted: request {wanted.id!r} {done} applied") from None
         generation = session.store.generation
     output.say(outcome_line(outcome))
-    output.result("forget", {"state": str(state), "generation": generation} | outcome.to_dict())
+    output.result(
+        "forget", {"state": str(options.state), "generation": generation} | outcome.to_dict()
+    )
     return 0 if outcome.accepted else 1

@@ -13,7 +13,11 @@ import typer
 
 import tfrnet
 from tfrnet import cli
+from tfrnet.distributed.environment import launched_rank
 from tfrnet.errors import InterruptError, TfrnetError, TfrnetWarning
+
+# What several processes can share.
+_SHARED = {"forget", "run"}
 
 
 def build_app() -> typer.Typer:
@@ -57,6 +61,8 @@ def _options(
 def main() -> None:
     """Run the command line; every failure is one line on stderr and an exit code."""
     warnings.showwarning = _show_warning  # type: ignore[assignment]
+    if launched_rank() and not _SHARED & set(sys.argv[1:2]):
+        sys.exit(0)  # the first process does it all
     try:
         code = build_app()(standalone_mode=False)
     except TfrnetError as error:
@@ -91,6 +97,9 @@ def main() -> None:
 
 
 def _fail(message: str, code: int) -> None:
+    if launched_rank():
+        # The first process says it, and should not be ended by a launcher before it has.
+        sys.exit(0)
     line = " ".join(message.split())
     print(f"tfrnet: error: {line}", file=sys.stderr)
     sys.exit(code)
@@ -98,5 +107,7 @@ def _fail(message: str, code: int) -> None:
 
 def _show_warning(message: Warning | str, category: type[Warning], *rest: Any) -> None:
     # Other packages' warnings are for their developers, not for the user of a command.
+    if launched_rank():
+        return
     if issubclass(category, TfrnetWarning) or os.environ.get("TFRNET_DEBUG"):
         print(f"tfrnet: warning: {message}", file=sys.stderr)

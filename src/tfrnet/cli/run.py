@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tfrnet.cli import _options as opt
-from tfrnet.cli._open import SessionOptions, open_session
+from tfrnet.cli._open import SessionOptions, leader_of_team, open_session
 from tfrnet.cli._output import Output, outcome_line
 from tfrnet.errors import InterruptError
 
@@ -26,7 +26,7 @@ def command(
     seed: opt.Seed = None,
     dtype: opt.Dtype = "auto",
     device: opt.Device = "auto",
-    batch_size: opt.BatchSize = 8,
+    batch_size: opt.BatchSize = None,
     keep: opt.Keep = None,
     gradient_checkpointing: opt.Checkpointing = False,
     retry_rejected: Annotated[
@@ -40,27 +40,39 @@ def command(
     the order in which it adds numbers up.
     Exit code 0: all of the stream is applied. 1: some of it was rejected, in this run or an
     earlier one. 2: the input cannot be used.
+
+    'accelerate launch -m tfrnet run ...' shares the work of tfr among processes, with the same
+    result.
     """
+    output = Output(as_json)
+    with leader_of_team(device, output) as leading:
+        if leading is None:
+            return 0
+        team, device = leading
+        options = SessionOptions(
+            state=state,
+            model=model,
+            retain=retain,
+            guard=guard,
+            method=method,
+            guarded=guarded,
+            preset=preset,
+            overrides=overrides or [],
+            seed=seed,
+            dtype=dtype,
+            device=device,
+            batch_size=batch_size,
+            keep=keep,
+            gradient_checkpointing=gradient_checkpointing,
+            team=team,
+        )
+        return _run(stream, options, retry_rejected, output)
+
+
+def _run(stream: Path, options: SessionOptions, retry_rejected: bool, output: Output) -> int:
     from tfrnet.data.requests import read_requests
 
-    output = Output(as_json)
     requests = read_requests(stream)
-    options = SessionOptions(
-        state=state,
-        model=model,
-        retain=retain,
-        guard=guard,
-        method=method,
-        guarded=guarded,
-        preset=preset,
-        overrides=overrides or [],
-        seed=seed,
-        dtype=dtype,
-        device=device,
-        batch_size=batch_size,
-        keep=keep,
-        gradient_checkpointing=gradient_checkpointing,
-    )
     outcomes = []
     skipped: list[str] = []
     with (
@@ -91,7 +103,7 @@ def command(
     if skipped:
         output.say(f"{len(skipped)} of {len(requests)} requests were done before")
     output.say(
-        f"state {state}: generation {generation}, {accepted} accepted and "
+        f"state {options.state}: generation {generation}, {accepted} accepted and "
         f"{len(outcomes) - accepted} rejected in this run"
     )
     if rejected:
@@ -102,7 +114,7 @@ def command(
     output.result(
         "run",
         {
-            "state": str(state),
+            "state": str(options.state),
             "generation": generation,
             "outcomes": [outcome.to_dict() for outcome in outcomes],
             "skipped": skipped,

@@ -159,9 +159,14 @@ def _place(example: Example, number: int) -> str:
 
 
 def batches(
-    encoded: Sequence[Encoded], batch_size: int, max_answer_tokens: int = 2048
+    encoded: Sequence[Encoded],
+    batch_size: int,
+    max_answer_tokens: int = 2048,
+    max_tokens: int | None = None,
 ) -> list[list[int]]:
     """Group example indices by length, so that little is padding.
+
+    `max_tokens` counts padding too; an example of more than that is alone.
 
     A batch is closed early when its answers would need logits for over `max_answer_tokens`
     positions: with a large vocabulary those, not the layers, would fill the memory.
@@ -171,7 +176,10 @@ def batches(
     answer_tokens = 0
     for i in order:
         answer_tokens += encoded[i].answer_length
-        if not groups or len(groups[-1]) == batch_size or answer_tokens > max_answer_tokens:
+        full = not groups or len(groups[-1]) == batch_size or answer_tokens > max_answer_tokens
+        if not full and max_tokens is not None:
+            full = (len(groups[-1]) + 1) * len(encoded[i].ids) > max_tokens
+        if full:
             groups.append([])
             answer_tokens = encoded[i].answer_length
         groups[-1].append(i)

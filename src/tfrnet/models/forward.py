@@ -11,6 +11,8 @@ import torch
 from torch import nn
 
 from tfrnet.data.examples import Encoded, batches
+from tfrnet.distributed.team import SOLO, Team
+from tfrnet.models.parts import in_parts
 from tfrnet.models.prompts import rows_answer
 
 if TYPE_CHECKING:
@@ -172,12 +174,21 @@ def answer_losses(model: PreTrainedModel, batch: Batch) -> torch.Tensor:
 
 @torch.no_grad()
 def evaluate_losses(
-    model: PreTrainedModel, examples: Sequence[Encoded], batch_size: int
+    model: PreTrainedModel,
+    examples: Sequence[Encoded],
+    batch_size: int,
+    max_tokens: int | None = None,
+    team: Team = SOLO,
 ) -> torch.Tensor:
     """Return L(x) of many examples, in their order, on the CPU."""
     device = input_device(model)
+    groups = batches(examples, batch_size, max_tokens=max_tokens)
+
+    def work(part: list[int]) -> torch.Tensor:
+        return answer_losses(model, collate([examples[i] for i in part], device)).float()
+
+    found = team.map(groups, lambda group: (torch.cat(in_parts(group, work)),))
     losses = torch.empty(len(examples))
-    for group in batches(examples, batch_size):
-        batch = collate([examples[i] for i in group], device)
-        losses[group] = answer_losses(model, batch).float().cpu()
+    for group, (values,) in zip(groups, found, strict=True):
+        losses[group] = values.cpu()
     return losses

@@ -17,6 +17,7 @@ from tfrnet.data.examples import Encoded, Example
 from tfrnet.data.sampling import sample_indices
 from tfrnet.masking.channels import find_channels
 from tfrnet.masking.mask import ChannelMask, capacity, dormant
+from tfrnet.models.passes import Passes, choose_passes
 from tfrnet.outcome import Outcome
 from tfrnet.tfr.fisher_update import fisher_update
 from tfrnet.tfr.memory import ChannelState
@@ -43,6 +44,7 @@ class TFRNet(BaseUnlearner[ChannelState]):
     """
 
     method = "tfr"
+    shares_work = True
 
     def __init__(
         self,
@@ -56,15 +58,21 @@ class TFRNet(BaseUnlearner[ChannelState]):
         self._anchors: torch.Tensor | None = None
         super().__init__(model, tokenizer, retain, config or TFRConfig(), **options)
         self._options = ScoreOptions(
-            batch_size=self.batch_size,
+            batch_size=self.passes.examples,
             tokens=self.config.score_tokens,
-            gradient_checkpointing=self.gradient_checkpointing,
+            gradient_checkpointing=self.passes.gradient_checkpointing,
+            max_tokens=self.passes.tokens,
+            team=self.team,
         )
         # Last, so that an error above leaves no mask behind on the model.
         self.mask = self.effect = ChannelMask(model, find_channels(model, self.config))
         self.state = ChannelState.initial(
             self.mask.index.total, self.config.step != "select", self.mask.home
         )
+
+    def _automatic_passes(self, gradient_checkpointing: bool) -> Passes:
+        longest = max(len(e.ids) for e in [*self._retain_encoded, *self._guard_encoded])
+        return choose_passes(self.model, longest, gradient_checkpointing)
 
     def _read_state(self, tensors: Mapping[str, torch.Tensor]) -> ChannelState:
         return ChannelState.from_tensors(tensors)

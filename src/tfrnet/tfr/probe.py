@@ -68,7 +68,14 @@ class Probe:
         with self.account.time("score"):
             self.mask.set(mask)
             self.say("checking the retain examples")
-            return evaluate_losses(self.mask.model, self.retain, self.options.batch_size)
+            options = self.options
+            return evaluate_losses(
+                self.mask.model,
+                self.retain,
+                options.batch_size,
+                options.max_tokens,
+                options.team,
+            )
 
     def guard_loss(self, mask: torch.Tensor) -> float:
         """Return the guard loss."""

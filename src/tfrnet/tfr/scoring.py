@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import torch
 
 from tfrnet.data.examples import Encoded, batches
-from tfrnet.masking.mask import ChannelMask, FlattenedBatchError
+from tfrnet.distributed.team import SOLO, Team, Tensors
+from tfrnet.masking.mask import ChannelMask
 from tfrnet.models.checkpointing import checkpointed
 from tfrnet.models.forward import (
     Batch,
@@ -24,6 +26,7 @@ from tfrnet.models.forward import (
     frozen,
     input_device,
 )
+from tfrnet.models.parts import in_parts
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -43,6 +46,12 @@ class ScoreOptions:
     tokens: Literal["all", "answer"] = "all"
     padding_side: PaddingSide = "right"
     gradient_checkpointing: bool = False
+    max_tokens: int | None = None
+    team: Team = SOLO
+
+    def groups(self, examples: Sequence[Encoded]) -> list[list[int]]:
+        """Return which examples go through the model together."""
+        return batches(examples, self.batch_size, max_tokens=self.max_tokens)
 
 
 @dataclass(frozen=True)
@@ -83,24 +92,42 @@ def score_channels(
     keep_examples: bool = False,
 ) -> ChannelScores:
     """Score every channel on the examples, under the mask that is applied now."""
-    dtype = mask.values.dtype
-    sums = torch.zeros(4, mask.index.total, dtype=dtype, device=mask.home)
+    groups = options.groups(examples)
+    sums = torch.zeros(4, mask.index.total, dtype=mask.values.dtype, device=mask.home)
     losses: list[float] = []
     kept: list[tuple[torch.Tensor, torch.Tensor]] = []
-    for gradients, token_counts, batch_losses in example_gradients(mask, examples, options):
-        per_token = gradients / token_counts.unsqueeze(1)
-        sums[0] += per_token.abs().sum(0)
-        sums[1] += per_token.sum(0)
-        sums[2] += gradients[(batch_losses < ceiling).to(gradients.device)].sum(0)
-        sums[3] += gradients.square().sum(0)
-        losses += batch_losses.tolist()
-        if keep_examples:
-            kept.append((gradients, batch_losses))
+
+    def work(group: list[int]) -> Tensors:
+        found = _group_gradients(mask, examples, group, options, answer_losses)
+        gradients, _, values = found
+        added = _added_up(*found, ceiling)
+        return (added, values, gradients) if keep_examples else (added, values)
+
+    with _ready_to_score(mask, options):
+        for added, values, *gradients in options.team.map(groups, work):
+            sums += added
+            losses += values.tolist()
+            kept += [(rows, values) for rows in gradients]
     sums /= len(examples)
     mean = math.fsum(losses) / len(losses)
     magnitude, signed, gradient, square = sums
-    each = _in_order(kept, examples, options) if keep_examples else None
+    each = _in_order(kept, groups) if keep_examples else None
     return ChannelScores(magnitude, signed, gradient, square, mean, min(losses), each)
+
+
+def _added_up(
+    gradients: torch.Tensor, token_counts: torch.Tensor, losses: torch.Tensor, ceiling: float
+) -> torch.Tensor:
+    """Return the sums over a group's examples of the four functions of their gradients. [4, C]."""
+    per_token = gradients / token_counts.unsqueeze(1)
+    return torch.stack(
+        [
+            per_token.abs().sum(0),
+            per_token.sum(0),
+            gradients[(losses < ceiling).to(gradients.device)].sum(0),
+            gradients.square().sum(0),
+        ]
+    )
 
 
 def gradients_of(
@@ -110,50 +137,60 @@ def gradients_of(
     objective: Objective = answer_losses,
 ) -> ExampleGradients:
     """Return the gradients of all examples, in their order, without scores made of them."""
-    found = example_gradients(mask, examples, options, objective)
-    return _in_order([(gradients, values) for gradients, _, values in found], examples, options)
+    groups = options.groups(examples)
+
+    def work(group: list[int]) -> Tensors:
+        gradients, _, values = _group_gradients(mask, examples, group, options, objective)
+        return gradients, values
+
+    with _ready_to_score(mask, options):
+        found = [(gradients, values) for gradients, values in options.team.map(groups, work)]
+    return _in_order(found, groups)
 
 
 def _in_order(
-    parts: Sequence[tuple[torch.Tensor, torch.Tensor]],
-    examples: Sequence[Encoded],
-    options: ScoreOptions,
+    parts: Sequence[tuple[torch.Tensor, torch.Tensor]], groups: Sequence[Sequence[int]]
 ) -> ExampleGradients:
-    """Return what came batch by batch in the order of the examples."""
-    came = [i for group in batches(examples, options.batch_size) for i in group]
-    home = parts[0][0].device
-    gradients = torch.empty(len(came), parts[0][0].shape[1], dtype=parts[0][0].dtype, device=home)
-    values = torch.empty(len(came), dtype=parts[0][1].dtype, device=home)
-    start = 0
-    for part, numbers in parts:
-        places = torch.tensor(came[start : start + len(part)], device=home)
+    """Return what came group by group in the order of the examples."""
+    count = sum(map(len, groups))
+    first, home = parts[0][0], parts[0][0].device
+    gradients = torch.empty(count, first.shape[1], dtype=first.dtype, device=home)
+    values = torch.empty(count, dtype=parts[0][1].dtype, device=home)
+    for group, (part, numbers) in zip(groups, parts, strict=True):
+        places = torch.tensor(group, device=home)
         gradients[places], values[places] = part, numbers.to(home)
-        start += len(part)
     return ExampleGradients(gradients, values)
 
 
-def example_gradients(
+@contextmanager
+def _ready_to_score(mask: ChannelMask, options: ScoreOptions) -> Iterator[None]:
+    with frozen(mask.model), checkpointed(mask.model, options.gradient_checkpointing):
+        yield
+
+
+def _group_gradients(
     mask: ChannelMask,
     examples: Sequence[Encoded],
+    group: list[int],
     options: ScoreOptions,
-    objective: Objective = answer_losses,
-) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-    """Yield, batch by batch, dL(x)/dm [B, C], |T_x| [B] and L(x) [B]."""
+    objective: Objective,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return dL(x)/dm [B, C], |T_x| [B] and L(x) [B] of a group of examples."""
     device = input_device(mask.model)
-    batch_size = options.batch_size
-    with frozen(mask.model), checkpointed(mask.model, options.gradient_checkpointing):
-        pending = batches(examples, batch_size)
-        while pending:
-            group = pending.pop(0)
-            batch = collate([examples[i] for i in group], device, options.padding_side)
-            try:
-                yield _batch_gradients(mask, batch, options, objective)
-            except FlattenedBatchError:
-                if len(group) == 1:
-                    raise
-                # Some mixtures of experts route tokens out of their batch; one example at a time
-                # they can still be told apart.
-                pending = [[i] for i in group] + [[i] for rest in pending for i in rest]
+
+    def work(part: list[int]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        batch = collate([examples[i] for i in part], device, options.padding_side)
+        return _batch_gradients(mask, batch, options, objective)
+
+    def sparing(part: list[int]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        with checkpointed(mask.model, True):
+            return work(part)
+
+    parts = in_parts(group, work, None if options.gradient_checkpointing else sparing)
+    if len(parts) == 1:
+        return parts[0]
+    gradients, counts, values = (torch.cat(pieces) for pieces in zip(*parts, strict=True))
+    return gradients, counts, values
 
 
 def _batch_gradients(

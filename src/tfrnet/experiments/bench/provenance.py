@@ -15,7 +15,7 @@ import torch
 from tfrnet.backbones.shipped import find_backbone
 from tfrnet.models.adapters import CONFIG, base_of
 from tfrnet.models.bundled import BUNDLED, bundled_gguf
-from tfrnet.session import versions
+from tfrnet.versions import versions
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -1,0 +1,1 @@
+"""One run by several processes, on one machine or many."""

@@ -1,0 +1,57 @@
+"""Finding the other processes that a launcher has started: accelerate launch, torchrun, others."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+from tfrnet.distributed.environment import launched_size
+from tfrnet.distributed.team import SOLO, Team
+from tfrnet.errors import InputError
+
+# How long a process waits for another before it gives up, in seconds.
+TIMEOUT_VARIABLE = "TFRNET_TIMEOUT"
+_DEFAULT_TIMEOUT = 1800
+
+
+@contextmanager
+def joined_team(device: str) -> Iterator[tuple[Team, str]]:
+    """Yield the team and the device of this process; whatever happens, the others are told.
+
+    The environment that a launcher sets says how many there are; without one there is one.
+    """
+    if launched_size() == 1:
+        yield SOLO, device
+        return
+    if device not in ("auto", "cpu", "cuda"):
+        raise InputError(
+            f"--device {device} is for one process; with {launched_size()} it is auto or cpu, and "
+            "every process has the whole model on a device of its own"
+        )
+    import torch.distributed as dist
+    from accelerate import PartialState
+
+    from tfrnet.distributed.processes import ProcessTeam
+
+    timeout = timedelta(seconds=_timeout())
+    place = PartialState(cpu=device == "cpu", timeout=timeout)
+    control = None if place.backend == "gloo" else dist.new_group(backend="gloo", timeout=timeout)
+    team = ProcessTeam(place.device, control)
+    try:
+        yield team, str(place.device)
+    finally:
+        team.end()
+        dist.destroy_process_group()
+
+
+def _timeout() -> float:
+    given = os.environ.get(TIMEOUT_VARIABLE, str(_DEFAULT_TIMEOUT))
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = 0
+    if seconds <= 0:
+        raise InputError(f"{TIMEOUT_VARIABLE} must be a number of seconds, not {given!r}")
+    return seconds

@@ -1,0 +1,55 @@
+"""The processes that work on one run. Alone there is one, which does everything itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import torch
+
+T = TypeVar("T")
+Tensors = tuple[torch.Tensor, ...]
+
+
+class Team:
+    """A team of one, and what a team of several offers too (`tfrnet.distributed.processes`)."""
+
+    rank = 0
+    size = 1
+
+    @property
+    def is_over(self) -> bool:
+        """Whether an error has parted the processes."""
+        return False
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is the process that reads data, writes the state and speaks."""
+        return self.rank == 0
+
+    def map(self, tasks: Sequence[T], work: Callable[[T], Tensors]) -> Iterator[Tensors]:
+        """Yield the work of every task in the order of tasks, to every process.
+
+        A task is done as a whole by one process, and what is added up afterwards is added in the
+        same order by all: so results do not depend on how many processes there are.
+        """
+        for task in tasks:
+            yield work(task)
+
+    def tell(self, message: Any) -> Any:
+        """Hand a message of the leader to all; the others pass None. Return it."""
+        return message
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Do something that all processes do; an error in it is the end of the team."""
+        yield
+
+    def agree(self, facts: dict[str, str], error: Exception | None = None) -> None:
+        """Raise unless all processes have the same facts and none an error."""
+        if error:
+            raise error
+
+
+SOLO = Team()

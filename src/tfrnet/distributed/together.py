@@ -1,0 +1,42 @@
+"""Making sure that all processes of a team work on the same thing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import torch
+
+from tfrnet.models.fingerprint import fingerprint
+from tfrnet.versions import versions
+
+if TYPE_CHECKING:
+    from tfrnet.distributed.team import Team
+    from tfrnet.models.load import LoadedModel
+
+
+def load_together(team: Team, load: Callable[[], LoadedModel]) -> LoadedModel:
+    """Load a model in every process, or raise in all if one cannot or has another."""
+    loaded, facts, failure = None, {}, None
+    try:
+        loaded = load()
+        if team.size > 1:
+            facts = _facts(loaded)
+    except Exception as error:
+        failure = error
+    team.agree(facts, failure)
+    assert loaded is not None
+    return loaded
+
+
+def _facts(loaded: LoadedModel) -> dict[str, str]:
+    """Return what must be the same everywhere for numbers to be the same."""
+    device = loaded.model.device
+    on_gpu = device.type == "cuda"
+    return {
+        "versions": ", ".join(f"{name} {version}" for name, version in versions().items()),
+        "the device": torch.cuda.get_device_name(device) if on_gpu else device.type,
+        "the dtype": str(loaded.model.dtype),
+        "the model's weights (fingerprint)": fingerprint(loaded.model)[:16],
+        "the tokenizer (size)": str(len(loaded.tokenizer)),
+    }

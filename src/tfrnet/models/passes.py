@@ -1,0 +1,97 @@
+"""How many examples go through a model at once: as many as the memory holds, and never too many."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from tfrnet.errors import InputError
+from tfrnet.masking.channels import is_projection, output_width
+from tfrnet.models.layers import decoder_layers
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+# Where nothing else is said, and always on a CPU, whose speed does not grow with the batch.
+DEFAULT_BATCH = 8
+# On a GPU tokens count, not examples.
+_MOST_EXAMPLES = 64
+# Beyond this many tokens a pass with a gradient is no faster; without one, beyond this many.
+_MOST_TOKENS = 8192
+_MOST_FORWARD_TOKENS = 16384
+# Fewer tokens leave a GPU idle for longer than computing activations again would take.
+_ENOUGH_TOKENS = 1024
+# What activations may take: this share of the weights or these bytes, and of what is free.
+_SHARE_OF_WEIGHTS = 0.25
+_LEAST_BUDGET = 7 << 29
+_SHARE_OF_FREE = 0.8
+# A backward pass keeps about twice what the projections put out (measured: 1.7 to 2.0 times), or
+# with checkpointing 1.5 times what the layers do, and needs some float32 copies of the widest.
+_KEPT_OVER_OUTPUTS = 2.0
+_KEPT_OVER_LAYER_INPUTS = 1.5
+_WIDE_COPIES = 4
+
+
+@dataclass(frozen=True)
+class Passes:
+    """At most so many examples, and tokens with padding, in a pass; without a gradient more."""
+
+    examples: int = DEFAULT_BATCH
+    tokens: int | None = None
+    forward_tokens: int | None = None
+    gradient_checkpointing: bool = False
+
+
+def choose_passes(model: PreTrainedModel, longest: int, checkpointing: bool) -> Passes:
+    """Return passes that fit the free memory of the GPU a model is on."""
+    device = next(model.parameters()).device
+    if device.type != "cuda":
+        return Passes(gradient_checkpointing=checkpointing)
+    free, _ = torch.cuda.mem_get_info(device)
+    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return passes_within(activation_budget(model, free + unused), model, longest, checkpointing)
+
+
+def activation_budget(model: PreTrainedModel, free: int) -> int:
+    """Return how many bytes activations may take where so many are free."""
+    weights = sum(parameter.nbytes for parameter in model.parameters())
+    wanted = max(_LEAST_BUDGET, int(_SHARE_OF_WEIGHTS * weights))
+    return min(wanted, int(_SHARE_OF_FREE * free))
+
+
+def passes_within(budget: int, model: PreTrainedModel, longest: int, checkpointing: bool) -> Passes:
+    """Return the passes for which activations stay within `budget` bytes.
+
+    Activations are computed again only if they would otherwise leave room for too few tokens, or
+    not for the longest example.
+    """
+    try:
+        outputs = [widths for block in decoder_layers(model) if (widths := _output_widths(block))]
+    except InputError:  # an unusual model, of which nothing can be foreseen
+        outputs = []
+    if not outputs:
+        return Passes(gradient_checkpointing=checkpointing)
+    hidden, size = model.config.get_text_config().hidden_size, model.dtype.itemsize
+    copies = _WIDE_COPIES * 4 * max(map(max, outputs))
+    kept = _KEPT_OVER_OUTPUTS * size * sum(map(sum, outputs)) + copies
+    tokens = int(budget / kept)
+    if checkpointing or tokens < max(_ENOUGH_TOKENS, longest):
+        checkpointing = True
+        kept = _KEPT_OVER_LAYER_INPUTS * size * hidden * len(outputs)
+        kept += _KEPT_OVER_OUTPUTS * size * max(map(sum, outputs)) + copies
+        tokens = int(budget / kept)
+    forward = int(budget / (_KEPT_OVER_OUTPUTS * size * max(map(sum, outputs)) + copies))
+    return Passes(
+        _MOST_EXAMPLES,
+        max(1, min(tokens, _MOST_TOKENS)),
+        max(1, min(forward, _MOST_FORWARD_TOKENS)),
+        checkpointing,
+    )
+
+
+def _output_widths(block: nn.Module) -> list[int]:
+    """Return the widths of a layer's projections."""
+    return [output_width(module) for module in block.modules() if is_projection(module)]

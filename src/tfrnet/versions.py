@@ -1,0 +1,19 @@
+"""The versions that a result depends on."""
+
+from __future__ import annotations
+
+import platform
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+
+import tfrnet
+
+
+def versions(*more: str) -> dict[str, str]:
+    """Return the versions that a result depends on, of those further packages that are there."""
+    found = {name: version(name) for name in ("torch", "transformers", "safetensors")}
+    for name in more:
+        # A result that was computed is not lost over the name of a version.
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return {"tfrnet": tfrnet.__version__, "python": platform.python_version()} | found

@@ -1,0 +1,303 @@
+"""The scale benchmark on a model of no size: its counts, its file, and that it goes on."""
+
+import json
+from functools import cache
+
+import pytest
+import torch
+from benchmarks.scale_case import ALL_CHANNELS, VARIANTS, Bench, Case, measure_case, settings
+from benchmarks.scale_count import counted, forward_operations, optimiser_bytes, scoring_operations
+from benchmarks.scale_growth import measure_growth, summary
+from benchmarks.scale_rates import Rates
+from benchmarks.scale_results import OUT_OF_MEMORY, targets
+from benchmarks.scale_shapes import SHAPES, Sizes, Writer, build_model, build_tokenizer
+
+from benchmarks import scale, scale_plot
+from tfrnet.data.examples import encode
+from tfrnet.errors import InputError
+from tfrnet.masking.channels import find_channels
+from tfrnet.models.forward import answer_losses, collate
+
+CPU = torch.device("cpu")
+LENGTH = 40
+FORGET, RETAIN, GUARD = 2, 3, 3
+RATES = Rates(matrix=1e9, bandwidth=1e9)
+
+
+@pytest.fixture
+def model():
+    return build_model("tiny", CPU)
+
+
+@cache
+def record_of(method: str) -> dict:
+    """Return the record of a small case, measured once; the model must come out as it went in."""
+    model = build_model("tiny", CPU)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    bench = Bench(model, RATES, repeats=2, sizes=Sizes(FORGET, RETAIN, GUARD))
+    record = measure_case(Case("tiny", method, LENGTH, batch_size=None), bench)
+    after = model.state_dict()
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    return record
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Measure no rates, and cases by a stand-in that keeps a list of them."""
+    ran: list[Case] = []
+
+    def measured(case: Case, bench: Bench) -> dict:
+        ran.append(case)
+        return made_up(case)
+
+    monkeypatch.setattr(scale, "build_model", lambda shape, device: None)
+    monkeypatch.setattr(scale, "measure_rates", lambda device: (RATES, []))
+    monkeypatch.setattr(scale, "measure_case", measured)
+    return ran
+
+
+def made_up(case: Case) -> dict:
+    size = SHAPES[case.shape]["hidden_size"]
+    record = {
+        "seconds": size * case.length / 1e5,
+        "own_seconds": size * case.length / 2e5,
+        "floor": {"seconds": size * case.length / 4e5},
+        "share_of_rate": 0.25,
+        "peak_bytes": 10**9,
+        "peak_over_weights": 1.5,
+        "state_bytes": 10**6,
+        "gradient_steps": 0,
+        "channels": size * len(case.channels),
+    }
+    scoring = {"scoring": {"needed_share_of_rate": 0.5}}
+    return record | (scoring if case.method.startswith("tfr") else {})
+
+
+def arguments(path, *more: str) -> list[str]:
+    return ["--json", str(path), "--shapes", "tiny", "--device", "cpu", *more]
+
+
+def test_examples_have_the_asked_number_of_tokens():
+    tokenizer = build_tokenizer("tiny")
+    examples = Writer("tiny", LENGTH).examples(300)
+    encoded = [encode(example, tokenizer, LENGTH) for example in examples]
+    assert {(len(e.ids), e.answer_length, e.cut) for e in encoded} == {(LENGTH, 20, 0)}
+    assert len({e.ids for e in encoded}) == 300
+    assert max(max(e.ids) for e in encoded) < SHAPES["tiny"]["vocab_size"]
+
+
+def test_a_forward_pass_has_the_operations_of_a_hand_computation(model):
+    tokenizer, length, batch = build_tokenizer("tiny"), LENGTH - 1, 3
+    encoded = [encode(e, tokenizer, LENGTH) for e in Writer("tiny", LENGTH).examples(batch)]
+    with counted() as work, torch.no_grad():
+        answer_losses(model, collate(encoded, CPU))
+    # Query and output 32 x 32, key and value 32 x 16; gate, up and down 32 x 48; 2 layers.
+    layer = 2 * 32 * 32 + 2 * 32 * 16 + 3 * 32 * 48
+    linear = 2 * batch * length * 2 * layer + 2 * batch * 20 * 32 * 320
+    # Two products of 4 heads of 8 for every pair of tokens below the diagonal or on it.
+    attention = 2 * batch * 4 * (2 * 2 * 8) * (length * (length + 1) // 2)
+    assert work.operations == pytest.approx(linear + attention, rel=0.01)
+    told = forward_operations(model.config, batch * length, batch * 20, length)
+    assert told == (linear, attention)
+    # All weights once, the embeddings as those of the head; float32.
+    norms = 5 * 32
+    once = 4 * (2 * layer + norms + 32 * 320)
+    assert work.weight_bytes == once
+    with counted() as work:
+        answer_losses(model, collate(encoded, CPU)).sum().backward()
+    assert work.weight_bytes == 2 * once
+
+
+@pytest.mark.parametrize("method", ["tfr-paper", "tfr", "ga", "ga-lora"])
+def test_a_record_agrees_with_itself(method):
+    record = record_of(method)
+    floor = record["floor"]
+    assert floor["operations"] == pytest.approx(record["operations"] / RATES.matrix)
+    assert floor["bytes"] == pytest.approx(record["moved_bytes"] / RATES.bandwidth)
+    assert floor["seconds"] == max(floor["operations"], floor["bytes"])
+    assert record["share_of_rate"] == pytest.approx(
+        record["operations"] / record["seconds"] / RATES.matrix
+    )
+    assert record["weight_bytes"] == 4 * (15360 + 5 * 32 + 32 * 320)
+    assert 0 < record["own_seconds"] < record["seconds"]
+    assert record["settings"]["max_length"] == LENGTH
+    assert record["passes"]["examples"] > 0
+    assert json.loads(json.dumps(record)) == record
+
+
+def test_scoring_is_a_forward_and_a_backward_pass(model):
+    record = record_of("tfr-paper")
+    scoring = record["scoring"]
+    # Nothing is computed twice.
+    assert scoring["operations"] == scoring["needed_operations"]
+    inputs = (FORGET + RETAIN) * 39
+    asked = scoring_operations(model.config, inputs, (FORGET + RETAIN) * 20, 39)
+    # The first layer's inputs alone need no gradient.
+    assert 0.9 < scoring["operations"] / asked < 1
+    assert scoring["operations"] < record["operations"]
+    assert scoring["share_of_rate"] == pytest.approx(
+        scoring["operations"] / scoring["seconds"] / RATES.matrix
+    )
+    assert record["channels"] == 2 * (32 + 16 + 16 + 32 + 48 + 48 + 32)
+    assert record["state_bytes"] == 6 * 4 * record["channels"]
+    assert record["gradient_steps"] == 0
+
+
+def test_fewer_channels_are_those_named(model):
+    config = settings(Case("tiny", "tfr-paper", LENGTH, "q_proj+v_proj"), Bench(model, RATES))
+    assert find_channels(model, config).total == 2 * (32 + 16)
+
+
+def test_a_small_model_has_the_layer_that_a_method_asks_for(model):
+    rmu = settings(Case("tiny", "rmu-lora", LENGTH), Bench(model, RATES))
+    assert (rmu.layer, rmu.trained, rmu.steps) == (1, "lora", 8)
+
+
+def test_training_counts_every_pass_of_every_step(model):
+    record = record_of("ga")
+    # A random model's loss is above GA's own ceiling, which would leave no step to measure.
+    assert record["gradient_steps"] == 5
+    assert record["trained_parameters"] == record["weight_bytes"] / 4
+    # The forget loss before and after, the guard after; the end of the text is trained as well.
+    measured = 2 * FORGET + GUARD
+    seen = forward_operations(model.config, measured * 39, measured * 20, 39)
+    linear, attention = forward_operations(model.config, FORGET * 40, FORGET * 21, 40)
+    expected = sum(seen) + 5 * (3 * linear + 3.5 * attention)
+    assert record["operations"] == pytest.approx(expected, rel=0.01)
+
+
+def test_an_adapter_is_small_and_moves_less():
+    lora = record_of("ga-lora")
+    assert lora["gradient_steps"] == 5
+    assert lora["trained_parameters"] == 2 * 8 * (64 + 48 + 48 + 64 + 80 + 80 + 80)
+    assert lora["moved_bytes"] < record_of("ga")["moved_bytes"]
+
+
+def test_the_optimiser_moves_gradient_moments_and_both_copies():
+    whole = torch.nn.Parameter(torch.zeros(10))
+    half = torch.nn.Parameter(torch.zeros(10, dtype=torch.bfloat16))
+    assert optimiser_bytes([whole], 3) == 3 * 10 * (2 * 4 + 6 * 4)
+    assert optimiser_bytes([half], 1) == 10 * (2 * 2 + 6 * 4 + 2)
+
+
+def test_the_plan_has_every_method_once_then_lengths_and_channels():
+    cases = scale.plan(["135m", "7b"], list(VARIANTS), [128, 256], 8)
+    assert len(cases) == len(set(cases)) == 2 * (len(VARIANTS) + 1 + 2)
+    assert {case.channels for case in cases} == {ALL_CHANNELS, "down_proj", "q_proj+v_proj"}
+    assert [case.shape for case in cases] == sorted((c.shape for c in cases), key=len, reverse=True)
+
+
+def test_a_finished_case_is_not_run_again(quick, tmp_path, capsys):
+    path = tmp_path / "scale.json"
+    assert scale.main(arguments(path, "--methods", "ga,simnpo")) == 0
+    assert [case.method for case in quick] == ["ga", "simnpo"]
+    assert scale.main(arguments(path, "--methods", "ga,asu")) == 0
+    assert [case.method for case in quick] == ["ga", "simnpo", "asu"]
+    document = json.loads(path.read_text())
+    assert [record["case"]["method"] for record in document["cases"]] == ["ga", "simnpo", "asu"]
+    assert document["machine"]["versions"]["torch"] == torch.__version__
+    assert "asu" in capsys.readouterr().out
+    scale.main(arguments(path, "--methods", "ga", "--batch-size", "4"))
+    assert [case.batch_size for case in quick] == [8, 8, 8, 4]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [torch.OutOfMemoryError("no"), InputError("one example alone is too much for the memory")],
+    ids=type,
+)
+def test_a_case_without_memory_is_recorded_and_the_next_goes_on(
+    quick, tmp_path, monkeypatch, error
+):
+    path = tmp_path / "scale.json"
+    measured = scale.measure_case
+
+    def full(case: Case, bench: Bench) -> dict:
+        if case.method == "ga":
+            raise error
+        return measured(case, bench)
+
+    monkeypatch.setattr(scale, "measure_case", full)
+    assert scale.main(arguments(path, "--methods", "ga,asu")) == 0
+    first, second = json.loads(path.read_text())["cases"]
+    assert first == {"case": Case("tiny", "ga", 256).to_dict(), "error": OUT_OF_MEMORY}
+    assert second["case"]["method"] == "asu"
+    assert "error" not in second
+    scale.main(arguments(path, "--methods", "ga,asu"))
+    assert len(quick) == 1
+
+
+def test_another_error_is_recorded_and_tried_again(quick, tmp_path, monkeypatch):
+    path = tmp_path / "scale.json"
+    with monkeypatch.context() as broken:
+        broken.setattr(scale, "measure_case", lambda case, bench: 1 / 0)
+        assert scale.main(arguments(path, "--methods", "ga")) == 1
+    assert "ZeroDivisionError" in json.loads(path.read_text())["cases"][0]["error"]
+    assert scale.main(arguments(path, "--methods", "ga")) == 0
+    (record,) = json.loads(path.read_text())["cases"]
+    assert "error" not in record
+
+
+def test_no_case_begins_when_the_time_is_over(quick, tmp_path, capsys):
+    scale.main(arguments(tmp_path / "scale.json", "--minutes", "0"))
+    assert quick == []
+    assert "cases are left" in capsys.readouterr().out
+
+
+def test_a_file_of_another_machine_is_refused(quick, tmp_path):
+    path = tmp_path / "scale.json"
+    path.write_text(json.dumps({"machine": {"device": "an abacus"}}))
+    with pytest.raises(SystemExit, match="abacus"):
+        scale.main(arguments(path))
+
+
+def test_growth_has_a_record_of_every_request(tmp_path, capsys):
+    path = tmp_path / "scale.json"
+    more = ["--growth", "5", "--growth-shape", "tiny"]
+    assert scale.main(arguments(path, *more)) == 0
+    (stream,) = json.loads(path.read_text())["growth"]
+    assert {len(values) for values in stream["requests"].values()} == {5}
+    assert all(stream["requests"]["accepted"])
+    assert len(set(stream["requests"]["generation_bytes"][1:])) == 1
+    ledger = stream["requests"]["ledger_bytes"]
+    assert ledger == sorted(set(ledger))
+    assert all(f > g for f, g in zip(stream["requests"]["folder_bytes"], ledger, strict=True))
+    assert scale.main(arguments(path, *more)) == 0
+    assert "already" in capsys.readouterr().out
+
+
+def test_a_stream_ends_in_time(model):
+    assert measure_growth(model, "tiny", 5, deadline=0.0)["requests"] == {}
+
+
+def test_the_summary_compares_the_ends():
+    seconds = [9.0] + [1.0] * 150 + [2.0] * 150
+    assert summary({"seconds": seconds})["seconds"] == {"first": 1.0, "last": 2.0, "ratio": 2.0}
+
+
+def test_targets_are_those_of_the_large_case():
+    case = Case("7b", "tfr-paper", 256)
+    record = {"case": case.to_dict()} | made_up(case)
+    other = record | {"case": case.to_dict() | {"channels": "down_proj"}}
+    met = [target["met"] for target in targets([other, record])]
+    assert met == [False, True, False]
+
+
+def test_the_plot_is_written(tmp_path):
+    plan = scale.plan(["tiny", "7b"], ["tfr-paper", "ga", "simnpo-lora"], [128, 512], 8)
+    cases = [{"case": case.to_dict()} | made_up(case) for case in plan]
+    cases[1] = {"case": plan[1].to_dict(), "error": OUT_OF_MEMORY}
+    names = [name for panel in scale_plot._GROWTH_PANELS.values() for name in panel]
+    columns = {name: [2.0, 1.0, 1.5] for name in names}
+    document = {
+        "machine": {"device": "an abacus", "dtype": "beads"},
+        "cases": cases,
+        "growth": [{"shape": "tiny", "settings": {"max_length": 32}, "requests": columns}],
+    }
+    (tmp_path / "scale.json").write_text(json.dumps(document))
+    scale_plot.main([str(tmp_path / "scale.json"), str(tmp_path / "scale.svg")])
+    drawn = (tmp_path / "scale.svg").read_text()
+    for text in ("simnpo-lora", OUT_OF_MEMORY, "newest state", "an abacus, beads"):
+        assert text in drawn
+    assert (tmp_path / "scale.png").stat().st_size > 0

@@ -1,0 +1,304 @@
+"""Several real processes share one run: the same bits as one, and nothing lost when one fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+from tests import tiny
+from tests.distributed.launcher import Ended, Launcher
+from tfrnet.state.store import StateStore
+from tfrnet.state.verify import verify
+
+REQUESTS = 3
+# Of what the ledger says of a request, this differs from run to run.
+VARYING = {"time", "seconds", "memory", "hash", "previous", "request_digest"}
+
+_COUNT_PASSES = """
+import tfrnet.tfr.scoring as scoring
+real = scoring.collate
+def collate(*arguments):
+    with open({folder!r} + f"/passes{{rank}}", "a") as file:
+        file.write("x")
+    return real(*arguments)
+scoring.collate = collate
+"""
+
+
+@pytest.fixture(scope="module")
+def launcher() -> Iterator[Launcher]:
+    launcher = Launcher()
+    yield launcher
+    launcher.close()
+
+
+@pytest.fixture(scope="module")
+def command(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> list[object]:
+    """`tfrnet run` but for the state; five examples in batches of two are three passes."""
+    folder = tmp_path_factory.mktemp("data")
+    retain, stream = folder / "retain.jsonl", folder / "stream.jsonl"
+    retain.write_text("".join(json.dumps(e.to_dict()) + "\n" for e in tiny.examples(12)))
+    requests = tiny.requests(REQUESTS, size=5)
+    stream.write_text("".join(json.dumps(r.to_dict()) + "\n" for r in requests))
+    return [
+        *("run", "--stream", stream, "--retain", retain, "--model", tiny_folder),
+        *("--device", "cpu", "--batch-size", "2", "--set", "guard_examples=5"),
+        *("--set=retain_examples=5", "--set", "guard_relative=0.05"),
+    ]
+
+
+def tensors(state: Path) -> dict[str, dict[str, bytes]]:
+    """The tensors of every generation, as bytes."""
+    return {
+        path.name: {name: value.numpy().tobytes() for name, value in load_file(path).items()}
+        for path in sorted((state / "generations").glob("*.safetensors"))
+    }
+
+
+def story(state: Path) -> list[dict]:
+    """What the ledger says of the requests, without what differs from run to run."""
+    lines = [json.loads(line) for line in (state / "ledger.jsonl").read_text().splitlines()[1:]]
+    return [{k: v for k, v in line.items() if k not in VARYING} for line in lines]
+
+
+def said(ended: Ended) -> str:
+    """The one line of an error."""
+    (line,) = [line for line in ended.err.splitlines() if line.startswith("tfrnet: error: ")]
+    return line
+
+
+@pytest.mark.parametrize("settings", ["paper", "default", "solve"])
+def test_any_number_of_processes_ends_in_the_same_bits(
+    launcher: Launcher, command: list[object], tmp_path: Path, settings: str
+) -> None:
+    more = ["--preset", settings] if settings != "solve" else ["--set", "step=solve"]
+    more += ["--set", "anchor_examples=3"] if settings == "solve" else []
+    states = []
+    for size in (1, 2, 3):
+        output, state = tmp_path / f"output{size}", tmp_path / f"state{size}"
+        patch = _COUNT_PASSES.format(folder=str(output))
+        ended = launcher.run(size, [*command, *more, "--state", state], output, patch)
+        assert [end.code for end in ended[1:]] == [0] * (size - 1)
+        assert ended[0].code in (0, 1), ended[0].err
+        assert f"state {state}: generation" in ended[0].out
+        # The first process alone speaks, and all of them work.
+        assert all(end.out == "" for end in ended[1:])
+        passes = [len((output / f"passes{rank}").read_text()) for rank in range(size)]
+        assert max(passes) - min(passes) <= 0.5 * max(passes)
+        states.append(state)
+    assert len(story(states[0])) == REQUESTS
+    for state in states[1:]:
+        assert tensors(state) == tensors(states[0])
+        assert story(state) == story(states[0])
+        assert [check for check in verify(state) if not check.passed] == []
+
+
+def test_a_process_that_dies_leaves_the_state_and_the_same_command_goes_on(
+    launcher: Launcher, command: list[object], tmp_path: Path
+) -> None:
+    arguments = [*command, "--state", tmp_path / "state"]
+    whole = [*command, "--state", tmp_path / "whole"]
+    assert launcher.run(1, whole, tmp_path / "1")[0].code in (0, 1)
+    dies = """
+import os, signal, tfrnet.tfr.scoring as scoring
+real, calls = scoring.collate, []
+def collate(*arguments):
+    calls.append(1)
+    if rank == 1 and len(calls) > 15:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return real(*arguments)
+scoring.collate = collate
+"""
+    start = time.monotonic()
+    first, second = launcher.run(2, arguments, tmp_path / "2", dies)
+    assert time.monotonic() - start < 60
+    assert second.code == -signal.SIGKILL
+    assert first.code == 2
+    assert "another process was lost or does not answer" in said(first)
+    assert "the same command goes on" in said(first)
+    with StateStore.open(tmp_path / "state", write=True) as store:
+        assert store.repairs == []
+        assert 0 < store.history.requests_seen < REQUESTS
+    assert launcher.run(2, arguments, tmp_path / "2")[0].code in (0, 1)
+    assert tensors(tmp_path / "state") == tensors(tmp_path / "whole")
+    assert story(tmp_path / "state") == story(tmp_path / "whole")
+
+
+def test_a_process_that_hangs_is_given_up(
+    launcher: Launcher, command: list[object], tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+
+    def stop_second(pids: list[int]) -> None:
+        end = time.monotonic() + 60
+        ledger = state / "ledger.jsonl"
+        while not ledger.exists() or ledger.read_text().count("\n") < 2:
+            assert time.monotonic() < end, "no request was done"
+            time.sleep(0.005)
+        os.kill(pids[1], signal.SIGSTOP)
+        while Path(f"/proc/{pids[0]}").exists():
+            assert time.monotonic() < end, "the first process hangs"
+            time.sleep(0.05)
+        os.kill(pids[1], signal.SIGKILL)
+
+    # Slow enough for the signal to come in time.
+    slow = """
+import time, tfrnet.tfr.scoring as scoring
+real = scoring.collate
+scoring.collate = lambda *arguments: (time.sleep(0.02), real(*arguments))[1]
+"""
+    first, _ = launcher.run(
+        2,
+        [*command, "--state", state],
+        tmp_path / "output",
+        slow,
+        {"TFRNET_TIMEOUT": "3"},
+        stop_second,
+    )
+    assert first.code == 2
+    assert "does not answer" in said(first)
+    assert [check for check in verify(state) if not check.passed] == []
+
+
+@pytest.mark.parametrize(
+    ("patch", "complaint"),
+    [
+        (
+            "import tfrnet.models.load as load, torch\n"
+            "real = load.load_model\n"
+            "def other(*a):\n"
+            "    loaded = real(*a)\n"
+            "    if rank: next(loaded.model.parameters()).data.mul_(1.5)\n"
+            "    return loaded\n"
+            "load.load_model = other",
+            "the processes differ in the model's weights",
+        ),
+        (
+            "import tfrnet.distributed.together as together\n"
+            "real = together.versions\n"
+            "together.versions = lambda: real() | {'torch': f'2.{rank}'}",
+            "the processes differ in versions",
+        ),
+        (
+            "import tfrnet.distributed.together as together\n"
+            "real = together._facts\n"
+            "together._facts = lambda x: real(x) | {'the device': ['cpu', 'NVIDIA H200'][rank]}",
+            "the processes differ in the device: cpu on process 0, NVIDIA H200 on process 1",
+        ),
+        (
+            "import tfrnet.models.load as load\n"
+            "from tfrnet.errors import InputError\n"
+            "real = load.load_model\n"
+            "def missing(*a):\n"
+            "    if rank: raise InputError('model folder x does not exist')\n"
+            "    return real(*a)\n"
+            "load.load_model = missing",
+            "process 1: model folder x does not exist",
+        ),
+        (
+            "import tfrnet.tfr.scoring as scoring, torch\n"
+            "def full(*a):\n"
+            "    if rank: raise torch.OutOfMemoryError('no memory')\n"
+            "    return real(*a)\n"
+            "real, scoring._batch_gradients = scoring._batch_gradients, full",
+            "process 1: one example alone is too much for the memory",
+        ),
+        (
+            "import tfrnet.tfr.scoring as scoring\n"
+            "def broken(*a):\n"
+            "    if rank: raise RuntimeError('the driver is gone')\n"
+            "    return real(*a)\n"
+            "real, scoring._batch_gradients = scoring._batch_gradients, broken",
+            "process 1: the driver is gone; nothing was changed",
+        ),
+        (
+            "import tfrnet.tfr.controller as controller\n"
+            "real = controller.gather_evidence\n"
+            "def differs(*a):\n"
+            "    found = real(*a)\n"
+            "    if rank: found.trajectory.risk.add_(1)\n"
+            "    return found\n"
+            "controller.gather_evidence = differs",
+            "the processes differ in the new state",
+        ),
+    ],
+    ids=["weights", "versions", "devices", "load", "memory", "crash", "numbers"],
+)
+def test_what_one_process_cannot_do_or_has_otherwise_is_said_by_the_first(
+    launcher: Launcher, command: list[object], tmp_path: Path, patch: str, complaint: str
+) -> None:
+    state = tmp_path / "state"
+    first, second = launcher.run(2, [*command, "--state", state], tmp_path / "output", patch)
+    assert first.code == 2, first.err
+    assert complaint in said(first)
+    assert (second.code, second.err, second.out) == (0, "", "")
+    if state.exists():
+        assert StateStore.open(state).history.requests_seen == 0
+
+
+@pytest.mark.parametrize(
+    ("more", "complaint"),
+    [
+        (["--method", "ga"], "method ga runs in one process; only tfr can share"),
+        (["--device", "balanced"], "--device balanced is for one process"),
+        (["--retain", "nowhere.jsonl"], "nowhere.jsonl"),
+        (["--set", "steps=many"], "steps"),
+    ],
+)
+def test_wrong_input_is_said_once_and_nobody_waits(
+    launcher: Launcher, command: list[object], tmp_path: Path, more: list[str], complaint: str
+) -> None:
+    if "ga" in more:
+        command = [argument for argument in command if argument != "--set=retain_examples=5"]
+    arguments = [*command, *more, "--state", tmp_path / "state"]
+    first, second = launcher.run(2, arguments, tmp_path / "output")
+    assert first.code == 2
+    assert complaint in said(first)
+    assert (second.code, second.err) == (0, "")
+    assert not (tmp_path / "state").exists()
+
+
+def test_a_timeout_that_is_no_number_is_refused(
+    launcher: Launcher, command: list[object], tmp_path: Path
+) -> None:
+    arguments = [*command, "--state", tmp_path / "state"]
+    first, _ = launcher.run(2, arguments, tmp_path / "output", "", {"TFRNET_TIMEOUT": "soon"})
+    assert first.code == 2
+    assert "TFRNET_TIMEOUT must be a number of seconds, not 'soon'" in said(first)
+
+
+def test_other_commands_are_done_by_the_first_process_alone(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    first, second = launcher.run(2, ["settings"], tmp_path / "output")
+    assert first.code == 0
+    assert "guard_relative" in first.out
+    assert (second.code, second.out, second.err) == (0, "", "")
+
+
+@pytest.mark.long
+def test_accelerate_launches_it(command: list[object], tmp_path: Path, launcher: Launcher) -> None:
+    """The same without our launcher, as a user starts it."""
+    own, other = tmp_path / "own", tmp_path / "other"
+    start = [Path(sys.executable).with_name("accelerate"), "launch", "--cpu"]
+    start += ["--num_processes", "2", "--num_machines", "1", "--mixed_precision", "no"]
+    done = subprocess.run(
+        [*map(str, start), "-m", "tfrnet", *map(str, command), "--state", str(own)],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    ended = launcher.run(1, [*command, "--state", other], tmp_path / "output")
+    assert (done.returncode == 0) == (ended[0].code == 0), done.stderr
+    assert done.stdout.count("accepted, forget loss") == ended[0].out.count("accepted, forget loss")
+    assert tensors(own) == tensors(other)
+    assert story(own) == story(other)
