@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from tfrnet.data.examples import Example
 from tfrnet.data.requests import Request
 from tfrnet.distributed.messages import Adopt, Begin, Propose, Restore
+from tfrnet.distributed.shard import known_fingerprint
 from tfrnet.distributed.team import SOLO, Team
 from tfrnet.errors import InputError, TfrnetWarning
-from tfrnet.models.fingerprint import fingerprint
 from tfrnet.outcome import Outcome
 from tfrnet.settings import Settings
 from tfrnet.state.applied import is_applied, refuse_applied
@@ -64,7 +64,7 @@ class Session:
         self.team = team
         known = StateStore.open(folder, write=True) if StateStore.exists(folder) else None
         # Taken first: a method may put modules of its own into the model.
-        base = fingerprint(model)
+        base = known_fingerprint(model)
         try:
             if known:
                 for repair in known.repairs:

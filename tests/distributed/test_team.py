@@ -102,6 +102,34 @@ def test_any_number_of_processes_ends_in_the_same_bits(
         assert [check for check in verify(state) if not check.passed] == []
 
 
+@pytest.mark.parametrize("size", [2, 3])
+def test_weights_spread_over_the_processes_end_in_the_same_bits(
+    launcher: Launcher, command: list[object], tmp_path: Path, size: int
+) -> None:
+    output = tmp_path / "output"
+    weigh = f"""
+import tfrnet.distributed.processes as processes
+real = processes.shard
+def shard(model, device):
+    whole = sum(p.numel() for p in model.parameters())
+    real(model, device)
+    own = sum(p.to_local().numel() for p in model.parameters())
+    with open({str(output)!r} + f"/share{{rank}}", "w") as file:
+        file.write(str(own / whole))
+processes.shard = shard
+"""
+    fsdp = {"ACCELERATE_USE_FSDP": "true", "FSDP_CPU_RAM_EFFICIENT_LOADING": "true"}
+    spread = [*command, "--state", tmp_path / "spread"]
+    ended = launcher.run(size, spread, output, weigh, fsdp)
+    assert ended[0].code in (0, 1), ended[0].err
+    shares = [float((output / f"share{rank}").read_text()) for rank in range(size)]
+    assert sum(shares) == pytest.approx(1, abs=0.02)
+    assert max(shares) < 0.6
+    launcher.run(1, [*command, "--state", tmp_path / "whole"], output)
+    assert tensors(tmp_path / "spread") == tensors(tmp_path / "whole")
+    assert story(tmp_path / "spread") == story(tmp_path / "whole")
+
+
 def test_a_process_that_dies_leaves_the_state_and_the_same_command_goes_on(
     launcher: Launcher, command: list[object], tmp_path: Path
 ) -> None:
@@ -191,7 +219,7 @@ scoring.collate = lambda *arguments: (time.sleep(0.02), real(*arguments))[1]
         (
             "import tfrnet.distributed.together as together\n"
             "real = together._facts\n"
-            "together._facts = lambda x: real(x) | {'the device': ['cpu', 'NVIDIA H200'][rank]}",
+            "together._facts = lambda *a: real(*a) | {'the device': ['cpu', 'NVIDIA H200'][rank]}",
             "the processes differ in the device: cpu on process 0, NVIDIA H200 on process 1",
         ),
         (

@@ -53,7 +53,8 @@ def leader_of_team(device: str, output: Output) -> Iterator[tuple[Team, str] | N
         if team.leads:
             yield team, own_device
             return
-        follow(team, lambda wanted: load(wanted.model, wanted.dtype, own_device, output))
+        place = team.device.type
+        follow(team, lambda wanted: load(wanted.model, wanted.dtype, own_device, output, place))
         yield None
 
 
@@ -77,7 +78,10 @@ def open_session(
     from tfrnet.session import Session
 
     options.team.tell(Load(name, options.dtype))
-    loaded = load_together(options.team, lambda: load(name, options.dtype, options.device, output))
+    place = options.team.device.type if options.team.size > 1 else None
+    loaded = load_together(
+        options.team, lambda: load(name, options.dtype, options.device, output, place)
+    )
     return Session(
         loaded.model,
         loaded.tokenizer,
@@ -148,7 +152,9 @@ def model_name(given: str | None, state: Path | None) -> str:
     return DEFAULT_MODEL
 
 
-def load(name: str, dtype: str, device: str, output: Output) -> LoadedModel:
+def load(
+    name: str, dtype: str, device: str, output: Output, computes_on: str | None = None
+) -> LoadedModel:
     """Load a model, quietly."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     with output.waiting(f"loading {name}"):
@@ -158,4 +164,4 @@ def load(name: str, dtype: str, device: str, output: Output) -> LoadedModel:
 
         logging.set_verbosity_error()
         logging.disable_progress_bar()
-        return load_model(name, dtype, device)
+        return load_model(name, dtype, device, computes_on)

@@ -34,13 +34,20 @@ def joined_team(device: str) -> Iterator[tuple[Team, str]]:
     from accelerate import PartialState
 
     from tfrnet.distributed.processes import ProcessTeam
+    from tfrnet.distributed.shard import sharding_wanted
 
     timeout = timedelta(seconds=_timeout())
     place = PartialState(cpu=device == "cpu", timeout=timeout)
     control = None if place.backend == "gloo" else dist.new_group(backend="gloo", timeout=timeout)
-    team = ProcessTeam(place.device, control)
+    spread = sharding_wanted()
+    if spread:
+        # transformers would leave the weights of all processes but one empty, to be filled by
+        # accelerate; here every process reads them, and all compare what they have.
+        os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = "false"
+    team = ProcessTeam(place.device, control, in_lockstep=spread)
     try:
-        yield team, str(place.device)
+        # Weights to be spread are read by the hosts: one card may not hold them all.
+        yield team, "cpu" if spread else str(place.device)
     finally:
         team.end()
         dist.destroy_process_group()

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 
 from tfrnet.distributed.messages import End
+from tfrnet.distributed.shard import shard
 from tfrnet.distributed.team import T, Team, Tensors
 from tfrnet.errors import InputError, TeamError, TfrnetError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 @dataclass(frozen=True)
@@ -30,10 +34,16 @@ class ProcessTeam(Team):
     `control` is a group for messages between the hosts, whatever devices the model is on.
     """
 
-    def __init__(self, device: torch.device, control: dist.ProcessGroup | None = None) -> None:
+    def __init__(
+        self,
+        device: torch.device,
+        control: dist.ProcessGroup | None = None,
+        in_lockstep: bool = False,
+    ) -> None:
         self.rank = dist.get_rank()
         self.size = dist.get_world_size()
         self.device = device
+        self.in_lockstep = in_lockstep
         self._control = control
         self._is_over = False
 
@@ -94,6 +104,11 @@ class ProcessTeam(Team):
         except BaseException:
             self._is_over = True
             raise
+
+    def adapt(self, model: PreTrainedModel) -> None:
+        """Spread the model's weights over the processes, if they are to be."""
+        if self.in_lockstep:
+            shard(model, self.device)
 
     @property
     def is_over(self) -> bool:

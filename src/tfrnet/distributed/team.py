@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 T = TypeVar("T")
 Tensors = tuple[torch.Tensor, ...]
@@ -17,6 +20,9 @@ class Team:
 
     rank = 0
     size = 1
+    # Whether every process has to take part in every pass, as with weights spread over them.
+    in_lockstep = False
+    device = torch.device("cpu")
 
     @property
     def is_over(self) -> bool:
@@ -45,6 +51,9 @@ class Team:
     def together(self) -> Iterator[None]:
         """Do something that all processes do; an error in it is the end of the team."""
         yield
+
+    def adapt(self, model: PreTrainedModel) -> None:
+        """Let a model that is loaded in every process do what the team needs of it."""
 
     def agree(self, facts: dict[str, str], error: Exception | None = None) -> None:
         """Raise unless all processes have the same facts and none an error."""

@@ -21,17 +21,18 @@ def load_together(team: Team, load: Callable[[], LoadedModel]) -> LoadedModel:
     try:
         loaded = load()
         if team.size > 1:
-            facts = _facts(loaded)
+            facts = _facts(team, loaded)
     except Exception as error:
         failure = error
     team.agree(facts, failure)
     assert loaded is not None
+    team.adapt(loaded.model)
     return loaded
 
 
-def _facts(loaded: LoadedModel) -> dict[str, str]:
+def _facts(team: Team, loaded: LoadedModel) -> dict[str, str]:
     """Return what must be the same everywhere for numbers to be the same."""
-    device = loaded.model.device
+    device = team.device
     on_gpu = device.type == "cuda"
     return {
         "versions": ", ".join(f"{name} {version}" for name, version in versions().items()),

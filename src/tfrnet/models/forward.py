@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from tfrnet.data.examples import Encoded, batches
-from tfrnet.distributed.team import SOLO, Team
+from tfrnet.distributed.team import SOLO, Team, Tensors
 from tfrnet.models.parts import in_parts
 from tfrnet.models.prompts import rows_answer
 
@@ -184,10 +184,13 @@ def evaluate_losses(
     device = input_device(model)
     groups = batches(examples, batch_size, max_tokens=max_tokens)
 
-    def work(part: list[int]) -> torch.Tensor:
+    def losses_of(part: list[int]) -> torch.Tensor:
         return answer_losses(model, collate([examples[i] for i in part], device)).float()
 
-    found = team.map(groups, lambda group: (torch.cat(in_parts(group, work)),))
+    def work(group: list[int]) -> Tensors:
+        return (torch.cat(in_parts(group, losses_of, whole=team.in_lockstep)),)
+
+    found = team.map(groups, work)
     losses = torch.empty(len(examples))
     for group, (values,) in zip(groups, found, strict=True):
         losses[group] = values.cpu()

@@ -31,14 +31,17 @@ class LoadedModel(NamedTuple):
     tokenizer: PreTrainedTokenizerBase
 
 
-def load_model(name: str, dtype: str = "auto", device: str = "auto") -> LoadedModel:
+def load_model(
+    name: str, dtype: str = "auto", device: str = "auto", computes_on: str | None = None
+) -> LoadedModel:
     """Load a causal LM and its tokenizer.
 
     `dtype` is float32, bfloat16, float16 or auto (float32 on a CPU, the checkpoint's own
     elsewhere); `device` is auto, a torch device, or a device map of accelerate such as balanced.
+    `computes_on` is where it will be moved to, if anywhere.
     """
     placement = _placement(device)
-    torch_dtype = _dtype(dtype, placement)
+    torch_dtype = _dtype(dtype, computes_on or placement["device_map"])
     folder = model_folder(name)
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
@@ -104,9 +107,9 @@ def _placement(device: str) -> dict[str, Any]:
     return {"device_map": device}
 
 
-def _dtype(name: str, placement: dict[str, Any]) -> torch.dtype | str:
+def _dtype(name: str, device: str) -> torch.dtype | str:
     if name == "auto":
-        return torch.float32 if placement["device_map"] == "cpu" else "auto"
+        return torch.float32 if device == "cpu" else "auto"
     if name not in DTYPES:
         raise InputError(f"unknown dtype {name!r}; choose auto, {', '.join(DTYPES)}")
     return DTYPES[name]

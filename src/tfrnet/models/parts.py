@@ -14,12 +14,17 @@ T = TypeVar("T")
 Work = Callable[[list[int]], T]
 
 
-def in_parts(group: list[int], work: Work[T], last_resort: Work[T] | None = None) -> list[T]:
+def in_parts(
+    group: list[int], work: Work[T], last_resort: Work[T] | None = None, whole: bool = False
+) -> list[T]:
     """Return the work on a group of examples, in halves where the memory does not hold them all.
 
     `last_resort` is for a single example that is too much by itself. Some mixtures of experts route
-    tokens out of their batch; one example at a time they can still be told apart.
+    tokens out of their batch; one example at a time they can still be told apart. With
+    `whole` the group is never split.
     """
+    if whole:
+        return [work(group)]
     pending = [group]
     done: list[T] = []
     while pending:

@@ -186,7 +186,8 @@ def _group_gradients(
         with checkpointed(mask.model, True):
             return work(part)
 
-    parts = in_parts(group, work, None if options.gradient_checkpointing else sparing)
+    last_resort = None if options.gradient_checkpointing else sparing
+    parts = in_parts(group, work, last_resort, whole=options.team.in_lockstep)
     if len(parts) == 1:
         return parts[0]
     gradients, counts, values = (torch.cat(pieces) for pieces in zip(*parts, strict=True))

@@ -1,0 +1,46 @@
+"""A model spread over the processes of a team (FSDP2), for weights that no one card can hold."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import nn
+
+from tfrnet.models.fingerprint import fingerprint
+from tfrnet.models.layers import decoder_layers
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+# What `accelerate launch --use_fsdp` sets.
+_VARIABLE = "ACCELERATE_USE_FSDP"
+
+
+def sharding_wanted() -> bool:
+    """Tell whether the launcher asks for weights to be spread over the processes."""
+    return os.environ.get(_VARIABLE, "").lower() in ("true", "1")
+
+
+def shard(model: PreTrainedModel, device: torch.device) -> None:
+    """Leave each process its share of every layer; a layer is whole only while it computes."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    _fingerprints[model] = fingerprint(model)
+    model.requires_grad_(False)
+    mesh = init_device_mesh(device.type, (torch.distributed.get_world_size(),))
+    for layer in decoder_layers(model):
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+
+
+# Of models that are spread now: all of their weights together can be read no more.
+_fingerprints: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
+
+
+def known_fingerprint(model: PreTrainedModel) -> str:
+    """Return a model's fingerprint, also of one that is spread."""
+    return _fingerprints.get(model) or fingerprint(model)
