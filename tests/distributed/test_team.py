@@ -15,6 +15,7 @@ import pytest
 from safetensors.torch import load_file
 
 from tests import tiny
+from tests.datasets import made_up_folder
 from tests.distributed.launcher import Ended, Launcher
 from tfrnet.state.store import StateStore
 from tfrnet.state.verify import verify
@@ -302,6 +303,32 @@ def test_a_timeout_that_is_no_number_is_refused(
     first, _ = launcher.run(2, arguments, tmp_path / "output", "", {"TFRNET_TIMEOUT": "soon"})
     assert first.code == 2
     assert "TFRNET_TIMEOUT must be a number of seconds, not 'soon'" in said(first)
+
+
+def test_an_evaluation_is_shared_and_says_the_same(
+    launcher: Launcher, tiny_folder: Path, tmp_path: Path
+) -> None:
+    made_up_folder(tmp_path / "data")
+    arguments = ["eval", "--model", tiny_folder, "--device", "cpu", "--data-dir", tmp_path / "data"]
+    arguments += ["--tasks", "boolq,arithmetic", "--limit", "7", "--batch-size", "2", "--json"]
+    found = []
+    for size in (1, 2, 3):
+        own = {"TFRNET_CACHE": str(tmp_path / f"cache{size}")}
+        samples = tmp_path / f"samples{size}"
+        more = ["--samples", samples]
+        ended = launcher.run(size, [*arguments, *more], tmp_path / f"output{size}", "", own)
+        assert [end.code for end in ended] == [0] * size, ended[0].err
+        assert [end.out for end in ended[1:]] == [""] * (size - 1)
+        result = json.loads(ended[0].out)
+        assert result["cached"] == 0
+        found.append((result["results"], samples.read_text()))
+        # The second time nothing is computed, by any process.
+        again = launcher.run(size, arguments, tmp_path / f"output{size}", "", own)
+        assert json.loads(again[0].out)["cached"] > 0
+        assert json.loads(again[0].out)["results"] == result["results"]
+    assert found[0] == found[1] == found[2]
+    ended = launcher.run(2, arguments, tmp_path / "fsdp", "", {"ACCELERATE_USE_FSDP": "true"})
+    assert "not be evaluated" in said(ended[0])
 
 
 def test_other_commands_are_done_by_the_first_process_alone(

@@ -227,3 +227,10 @@ def test_a_dense_model_is_masked_without_a_warning(architecture):
     with warnings.catch_warnings():
         warnings.simplefilter("error", TfrnetWarning)
         select(tiny.make_model(architecture))
+
+
+def test_tensor_parallelism_is_refused():
+    model = tiny.make_model()
+    model._tp_size = 2
+    with pytest.raises(InputError, match="split among 2 processes"):
+        find_channels(model, TFRConfig())

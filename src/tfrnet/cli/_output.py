@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from tfrnet.distributed.environment import launched_rank
+
 if TYPE_CHECKING:
     from rich.progress import Progress
     from rich.table import Table
@@ -21,9 +23,11 @@ class Output:
     """Where a subcommand writes to."""
 
     def __init__(self, as_json: bool) -> None:
-        self.as_json = as_json
-        self.text = Console(highlight=False, soft_wrap=True)
-        self.notes = Console(stderr=True, highlight=False, soft_wrap=True)
+        # Of several processes the first alone speaks.
+        quiet = launched_rank() > 0
+        self.as_json = as_json and not quiet
+        self.text = Console(highlight=False, soft_wrap=True, quiet=quiet)
+        self.notes = Console(stderr=True, highlight=False, soft_wrap=True, quiet=quiet)
 
     def say(self, line: str) -> None:
         """Print a line for a person."""

@@ -156,18 +156,27 @@ def command(
       tfrnet eval --tasks boolq,openbookqa,arithmetic --data-dir data --limit 100
 
       tfrnet eval --state tfrnet-state --split stream --tasks boolq,arithmetic,robustness
+
+      accelerate launch -m tfrnet eval --tasks boolq --data-dir data --full
     """
     from tfrnet.config import TFRConfig
     from tfrnet.data.examples import Truncation
     from tfrnet.data.sources import Source
     from tfrnet.data.split_files import read_split
     from tfrnet.data.tofu import Boundary, Template
+    from tfrnet.distributed.launch import joined_team
+    from tfrnet.distributed.together import load_together
     from tfrnet.evaluation.attacks.subject import AttackOptions
+    from tfrnet.evaluation.cache import Cache
+    from tfrnet.evaluation.evaluator import Evaluator
     from tfrnet.evaluation.metrics.tofu import TruthRatio
     from tfrnet.evaluation.plan import Options, make_plan
     from tfrnet.evaluation.robustness import attacks_that_fit, check_attacks
     from tfrnet.evaluation.stream import stream_entries
+    from tfrnet.evaluation.suite import compare, measure, measure_reference
     from tfrnet.evaluation.tofu import TofuOptions
+    from tfrnet.models.digest import model_digest
+    from tfrnet.versions import versions
 
     output = Output(as_json)
     store = _open_state(state, generation)
@@ -217,16 +226,15 @@ def command(
     start = time.perf_counter()
     name = model_name(model, state)
     reference = None
-    with output.progress(plan.steps(), "prompts") as bar:
-        from tfrnet.evaluation.cache import Cache
-        from tfrnet.evaluation.evaluator import Evaluator
-        from tfrnet.evaluation.suite import compare, measure, measure_reference
-        from tfrnet.models.digest import model_digest
-        from tfrnet.versions import versions
+    with (
+        joined_team(device, led=False) as (team, own_device),
+        output.progress(plan.steps(), "prompts") as bar,
+    ):
 
         def evaluator(which: str) -> Evaluator:
             cache = None if no_cache else Cache()
-            return Evaluator(load(which, dtype, device, output), batch_size, cache, bar.advance)
+            loaded = load_together(team, lambda: load(which, dtype, own_device, output))
+            return Evaluator(loaded, batch_size, cache, bar.advance, team)
 
         if oracle:
             # First and on its own, so that two models are never in memory together.
@@ -236,7 +244,7 @@ def command(
             digest = model_digest(asked.loaded.model)
             found = measure(asked, plan, effect, bar.stage, store)
     compared = compare(found, reference)
-    if samples:
+    if samples and team.leads:
         _write_lines(samples, found.samples())
     show_results(output, compared)
     output.result(

@@ -17,7 +17,7 @@ from tfrnet.distributed.environment import launched_rank
 from tfrnet.errors import InterruptError, TfrnetError, TfrnetWarning
 
 # What several processes can share.
-_SHARED = {"forget", "run"}
+_SHARED = {"eval", "forget", "run"}
 
 
 def build_app() -> typer.Typer:

@@ -17,9 +17,10 @@ _DEFAULT_TIMEOUT = 1800
 
 
 @contextmanager
-def joined_team(device: str) -> Iterator[tuple[Team, str]]:
+def joined_team(device: str, led: bool = True) -> Iterator[tuple[Team, str]]:
     """Yield the team and the device of this process; whatever happens, the others are told.
 
+    If it is not `led`, every process does the same by itself and shares only parts of the work.
     The environment that a launcher sets says how many there are; without one there is one.
     """
     if launched_size() == 1:
@@ -40,6 +41,10 @@ def joined_team(device: str) -> Iterator[tuple[Team, str]]:
     place = PartialState(cpu=device == "cpu", timeout=timeout)
     control = None if place.backend == "gloo" else dist.new_group(backend="gloo", timeout=timeout)
     spread = sharding_wanted()
+    if spread and not led:
+        raise InputError(
+            "weights spread by FSDP can forget, but not be evaluated; use a device map"
+        )
     if spread:
         # transformers would leave the weights of all processes but one empty, to be filled by
         # accelerate; here every process reads them, and all compare what they have.
@@ -49,7 +54,8 @@ def joined_team(device: str) -> Iterator[tuple[Team, str]]:
         # Weights to be spread are read by the hosts: one card may not hold them all.
         yield team, "cpu" if spread else str(place.device)
     finally:
-        team.end()
+        if led:
+            team.end()
         dist.destroy_process_group()
 
 

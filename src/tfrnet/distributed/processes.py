@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from tfrnet.distributed.messages import End
 from tfrnet.distributed.shard import shard
-from tfrnet.distributed.team import T, Team, Tensors
+from tfrnet.distributed.team import R, T, Team, Tensors
 from tfrnet.errors import InputError, TeamError, TfrnetError
 
 if TYPE_CHECKING:
@@ -64,12 +64,25 @@ class ProcessTeam(Team):
                 parts = result if owner == self.rank else None
                 yield self._from(owner, parts, reports[owner])
 
+    def map_objects(self, tasks: Sequence[T], work: Callable[[T], R]) -> Iterator[R]:
+        """Do as `map` does, with results of any kind that can be pickled."""
+        for start in range(0, len(tasks), self.size):
+            turn = tasks[start : start + self.size]
+            result, report = None, _Report()
+            if self.rank < len(turn):
+                try:
+                    result = work(turn[self.rank])
+                except Exception as error:
+                    report = _failure(error)
+            found = self._gather((result, report))
+            _refuse_failed([report for _, report in found])
+            yield from (result for result, _ in found[: len(turn)])
+
     def _attempt(self, task: T, work: Callable[[T], Tensors]) -> tuple[Tensors, _Report]:
         try:
             result = tuple(part.detach().to(self.device).contiguous() for part in work(task))
         except Exception as error:
-            text = " ".join(str(error).split()) or type(error).__name__
-            return (), _Report(error=text, is_input=isinstance(error, TfrnetError))
+            return (), _failure(error)
         return result, _Report(tuple((tuple(part.shape), part.dtype) for part in result))
 
     def _from(self, owner: int, parts: Tensors | None, report: _Report) -> Tensors:
@@ -147,6 +160,11 @@ def _compare(found: Sequence[tuple[dict[str, str], str]]) -> None:
                     f"the processes differ in {name}: {value} on process 0, {other[name]} on "
                     f"process {rank}; nothing was changed"
                 )
+
+
+def _failure(error: Exception) -> _Report:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return _Report(error=text, is_input=isinstance(error, TfrnetError))
 
 
 def _refuse_failed(reports: Sequence[_Report]) -> None:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 T = TypeVar("T")
+R = TypeVar("R")
 Tensors = tuple[torch.Tensor, ...]
 
 
@@ -40,6 +41,11 @@ class Team:
         A task is done as a whole by one process, and what is added up afterwards is added in the
         same order by all: so results do not depend on how many processes there are.
         """
+        for task in tasks:
+            yield work(task)
+
+    def map_objects(self, tasks: Sequence[T], work: Callable[[T], R]) -> Iterator[R]:
+        """Do as `map` does, with results of any kind that can be pickled."""
         for task in tasks:
             yield work(task)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tfrnet.data.examples import Encoded, tokenise
+from tfrnet.distributed.team import SOLO, Team
 from tfrnet.evaluation.cache import Cache
 from tfrnet.evaluation.likelihood import score_answers
 from tfrnet.evaluation.token_scores import TokenScores
@@ -30,6 +31,7 @@ class Evaluator:
     batch_size: int = 16
     cache: Cache | None = None
     advance: Callable[[int], None] | None = None
+    team: Team = SOLO
     hits: int = field(default=0, init=False)
 
     def score(
@@ -43,7 +45,7 @@ class Evaluator:
 
         def compute() -> Any:
             scores = score_answers(
-                self.loaded.model, groups, self.batch_size, moments, self.advance
+                self.loaded.model, groups, self.batch_size, moments, self.advance, self.team
             )
             return [[answer.to_dict() for answer in group] for group in scores]
 
@@ -79,6 +81,7 @@ class Evaluator:
                 max_prompt,
                 one_line,
                 self.advance,
+                self.team,
             )
 
         texts: list[str] = self._cached("generation", inputs, compute, len(prompts))
@@ -89,10 +92,12 @@ class Evaluator:
         if self.cache is None or digest is None:
             return compute()
         key = self.cache.key(digest, kind, inputs, input_device(self.loaded.model).type)
-        value = self.cache.get(key)
+        # All processes must take the same way, whoever has which cache.
+        value = self.team.tell(self.cache.get(key) if self.team.leads else None)
         if value is None:
             value = compute()
-            self.cache.put(key, value)
+            if self.team.leads:
+                self.cache.put(key, value)
         else:
             self.hits += 1
             if self.advance:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 
 from tfrnet.data.examples import Encoded
+from tfrnet.distributed.team import SOLO, Team
 from tfrnet.errors import CheckFailedError
 from tfrnet.evaluation.token_scores import TokenScores, token_statistics
 from tfrnet.models.forward import head_sees_only, input_device
@@ -66,6 +67,7 @@ def score_answers(
     batch_size: int,
     moments: bool = False,
     advance: Advance | None = None,
+    team: Team = SOLO,
 ) -> list[list[TokenScores]]:
     """Return the token scores of every answer of every group, in order.
 
@@ -74,8 +76,13 @@ def score_answers(
     """
     units = _units(model, groups)
     found: dict[tuple[int, int], dict[int, _Statistics]] = {}
-    for batch in _batches(units, batch_size):
-        for read, statistics in _score_batch(model, batch, batch_size, moments):
+    shared = list(_batches(units, batch_size))
+
+    def work(batch: list[_Unit]) -> list[tuple[_Read, _Statistics]]:
+        return list(_score_batch(model, batch, batch_size, moments))
+
+    for batch, scored in zip(shared, team.map_objects(shared, work), strict=True):
+        for read, statistics in scored:
             found.setdefault(read.answer, {})[read.token] = statistics
         if advance:
             advance(len({g for unit in batch for (g, _), _ in unit}))

@@ -72,6 +72,7 @@ def find_channels(model: PreTrainedModel, config: TFRConfig) -> ChannelIndex:
     Whatever holds weights and cannot be masked is named in a warning, and a name that selects
     nothing or something that is not a projection is an error: nothing is skipped in silence.
     """
+    _refuse_split_outputs(model)
     target = config.target_modules
     modules = {name: module for name, module in model.named_modules() if name}
     heads = _language_model_heads(model, modules)
@@ -93,6 +94,16 @@ def find_channels(model: PreTrainedModel, config: TFRConfig) -> ChannelIndex:
         )
     _refuse_missing_layers(chosen, config.layers)
     return ChannelIndex(chosen)
+
+
+def _refuse_split_outputs(model: PreTrainedModel) -> None:
+    """Refuse tensor parallelism: there a process sees only its own share of a module's channels."""
+    parts = getattr(model, "_tp_size", None) or 1
+    if parts > 1:
+        raise InputError(
+            f"the model's matrices are split among {parts} processes (tensor parallelism), which "
+            "channel masks cannot follow; use data parallelism, FSDP or a device map instead"
+        )
 
 
 def _language_model_heads(model: PreTrainedModel, modules: dict[str, nn.Module]) -> set[str]:

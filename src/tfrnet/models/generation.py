@@ -10,6 +10,7 @@ import torch
 from transformers import GenerationConfig, StoppingCriteria
 
 from tfrnet.data.examples import tokenise
+from tfrnet.distributed.team import SOLO, Team
 from tfrnet.errors import InputError
 from tfrnet.models.forward import input_device
 from tfrnet.models.load import LoadedModel
@@ -27,6 +28,7 @@ def continue_texts(
     max_prompt: int | None = None,
     one_line: bool = False,
     advance: Callable[[int], None] | None = None,
+    team: Team = SOLO,
 ) -> list[str]:
     """Return what the model adds to each prompt, by greedy decoding until EOS.
 
@@ -38,13 +40,13 @@ def continue_texts(
     rows = [_shortened(tokenise(prompt, tokenizer), tokenizer, max_prompt) for prompt in prompts]
     order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
     texts = [""] * len(rows)
-    for start in range(0, len(order), batch_size):
-        chosen = order[start : start + batch_size]
-        for i, added in zip(
-            chosen,
-            _generate(loaded, [rows[i] for i in chosen], max_new_tokens, one_line),
-            strict=True,
-        ):
+    parts = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
+
+    def work(chosen: list[int]) -> list[list[int]]:
+        return _generate(loaded, [rows[i] for i in chosen], max_new_tokens, one_line)
+
+    for chosen, answers in zip(parts, team.map_objects(parts, work), strict=True):
+        for i, added in zip(chosen, answers, strict=True):
             text = tokenizer.decode(added, skip_special_tokens=True)
             texts[i] = text.partition("\n")[0] if one_line else text
         if advance:

@@ -1,0 +1,209 @@
+"""Passes are chosen so that what they keep fits; too large ones go on in parts."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import transformers
+
+from tests import tiny
+from tfrnet import TFRConfig, TFRNet
+from tfrnet.data.examples import Encoded, batches
+from tfrnet.errors import InputError
+from tfrnet.masking.channels import find_channels
+from tfrnet.masking.mask import ChannelMask, FlattenedBatchError
+from tfrnet.models import passes as module
+from tfrnet.models.checkpointing import checkpointed
+from tfrnet.models.forward import answer_losses, collate, evaluate_losses, frozen
+from tfrnet.models.parts import in_parts
+from tfrnet.models.passes import Passes, activation_budget, choose_passes, passes_within
+from tfrnet.tfr import scoring
+from tfrnet.tfr.scoring import ScoreOptions, score_channels
+
+LENGTH = 64
+
+
+def kept_bytes(model: transformers.PreTrainedModel, examples: int, checkpointing: bool) -> int:
+    """The bytes of all that a scoring pass keeps for its backward pass, weights apart."""
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randint(1, 90, (examples, LENGTH + 1), generator=generator).tolist()
+    batch = collate([Encoded(tuple(row), LENGTH - 3) for row in rows], torch.device("cpu"))
+    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    kept: dict[int, int] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with (
+        ChannelMask(model, find_channels(model, TFRConfig())) as mask,
+        frozen(model),
+        checkpointed(model, checkpointing),
+        torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor),
+        torch.enable_grad(),
+        mask.per_example(batch.size, batch.length),
+    ):
+        losses = answer_losses(model, batch)
+    del losses
+    return sum(kept.values())
+
+
+def small_llama(dtype: torch.dtype) -> transformers.PreTrainedModel:
+    config = transformers.LlamaConfig(
+        hidden_size=128,
+        intermediate_size=344,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        vocab_size=100,
+    )
+    return transformers.LlamaForCausalLM(config).eval().to(dtype)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_what_a_pass_keeps_is_foreseen(dtype: torch.dtype, checkpointing: bool, monkeypatch):
+    model = small_llama(dtype)
+    monkeypatch.setattr(module, "_ENOUGH_TOKENS", 0)
+    budget = 40_000_000 if not checkpointing else 4_000_000
+    chosen = passes_within(budget, model, LENGTH, checkpointing)
+    assert chosen.gradient_checkpointing == checkpointing
+    examples = chosen.tokens // LENGTH
+    kept = kept_bytes(model, examples, checkpointing)
+    # It fits, and not because next to nothing was asked for. (Of this small a model one layer, which
+    # is computed again as a whole, is a large part; it is not among what is kept.)
+    assert (0.1 if checkpointing else 0.4) * budget < kept <= budget
+
+
+def test_activations_are_computed_again_only_where_they_leave_too_little_room():
+    model = small_llama(torch.float32)
+    roomy = passes_within(1 << 30, model, LENGTH, False)
+    assert not roomy.gradient_checkpointing
+    assert roomy == Passes(64, 8192, 16384, False)
+    tight = passes_within(20 << 20, model, LENGTH, False)
+    assert tight.gradient_checkpointing
+    assert LENGTH < tight.tokens < roomy.tokens
+    # The longest example has to fit too.
+    budget = 200 << 20
+    assert not passes_within(budget, model, 1000, False).gradient_checkpointing
+    assert passes_within(budget, model, 7000, False).gradient_checkpointing
+    assert passes_within(1, model, LENGTH, False).tokens == 1
+
+
+def test_a_seven_billion_model_stays_within_its_share():
+    with torch.device("meta"):
+        model = transformers.AutoModelForCausalLM.from_config(
+            transformers.LlamaConfig(
+                hidden_size=4096,
+                intermediate_size=11008,
+                num_hidden_layers=32,
+                num_attention_heads=32,
+                vocab_size=32000,
+            ),
+            dtype=torch.bfloat16,
+        )
+    weights = sum(p.nbytes for p in model.parameters())
+    assert 13.4e9 < weights < 13.5e9
+    # On a card of 24 GB, and on one with room for much more.
+    for free in (10 << 30, 120 << 30):
+        budget = activation_budget(model, free)
+        assert weights + budget < 1.30 * weights
+        chosen = passes_within(budget, model, 256, False)
+        assert chosen.gradient_checkpointing
+        assert chosen.tokens >= 2048
+        assert chosen.forward_tokens >= 8192
+    assert activation_budget(model, 2 << 30) == int(0.8 * (2 << 30))
+
+
+def test_on_a_cpu_passes_are_as_ever_and_odd_models_do_no_harm():
+    assert choose_passes(tiny.make_model(), 50, False) == Passes(8, None, None, False)
+    assert choose_passes(tiny.make_model(), 50, True) == Passes(8, None, None, True)
+    model = tiny.make_model()
+    model.config.num_hidden_layers = 77  # so that its layers cannot be found
+    assert passes_within(1 << 30, model, 50, False) == Passes()
+
+
+def test_batches_count_tokens_with_padding():
+    rows = [Encoded(tuple(range(length)), 1) for length in (10, 3, 5, 30, 9)]
+    assert batches(rows, 8, max_tokens=20) == [[1, 2], [4, 0], [3]]
+    assert batches(rows, 8) == [[1, 2, 4, 0, 3]]
+
+
+def too_large(limit: int):
+    def work(part: list[int]) -> list[int]:
+        if len(part) > limit:
+            raise torch.OutOfMemoryError("no")
+        return [-i for i in part]
+
+    return work
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 7])
+def test_what_does_not_fit_is_done_in_halves_in_its_order(limit: int):
+    found = in_parts(list(range(7)), too_large(limit))
+    assert [i for part in found for i in part] == [-i for i in range(7)]
+    assert max(map(len, found)) <= limit
+
+
+def test_one_example_that_does_not_fit_has_a_last_resort():
+    with pytest.raises(InputError, match="one example alone is too much for the memory"):
+        in_parts([1, 2], too_large(0))
+    with pytest.raises(InputError, match="one example alone"):
+        in_parts([1, 2], too_large(0), too_large(0))
+    assert in_parts([1, 2], too_large(0), lambda part: [10 * i for i in part]) == [[10], [20]]
+    with pytest.raises(torch.OutOfMemoryError):
+        in_parts([1, 2], too_large(1), whole=True)
+
+
+def test_examples_that_cannot_be_told_apart_are_done_one_by_one():
+    def work(part: list[int]) -> list[int]:
+        if len(part) > 1:
+            raise FlattenedBatchError("no")
+        return part
+
+    assert in_parts([3, 1, 2], work) == [[3], [1], [2]]
+
+
+@pytest.mark.parametrize("limit", [0, 1, 2])
+def test_scores_are_the_same_where_memory_is_short(limit: int, monkeypatch, tokenizer):
+    """With room for no example at all (0), activations are computed again."""
+    model = tiny.make_model()
+    net = TFRNet(model, tokenizer, tiny.examples(8), TFRConfig())
+    examples = net._retain_encoded
+    expected = score_channels(net.mask, examples, ScoreOptions(batch_size=5))
+    real, sparing = scoring._batch_gradients, []
+
+    def short(mask, batch, options, objective):
+        again = any("forward" in m.__dict__ for m in model.model.layers)
+        if batch.size > limit and not (again and batch.size == 1):
+            raise torch.OutOfMemoryError("no")
+        sparing.append(again)
+        return real(mask, batch, options, objective)
+
+    monkeypatch.setattr(scoring, "_batch_gradients", short)
+    found = score_channels(net.mask, examples, ScoreOptions(batch_size=5))
+    assert any(sparing) == (limit == 0)
+    for name in ("magnitude", "signed", "gradient", "square"):
+        torch.testing.assert_close(getattr(found, name), getattr(expected, name))
+    net.detach()
+
+
+def test_losses_are_the_same_where_memory_is_short(monkeypatch, tokenizer):
+    model = tiny.make_model()
+    net = TFRNet(model, tokenizer, tiny.examples(9), TFRConfig())
+    expected = evaluate_losses(model, net._retain_encoded, 8)
+    import tfrnet.models.forward as forward
+
+    real = forward.answer_losses
+
+    def short(model, batch):
+        if batch.size > 3:
+            raise torch.OutOfMemoryError("no")
+        return real(model, batch)
+
+    monkeypatch.setattr(forward, "answer_losses", short)
+    torch.testing.assert_close(evaluate_losses(model, net._retain_encoded, 8), expected)
+    net.detach()
