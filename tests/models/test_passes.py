@@ -73,8 +73,8 @@ def test_what_a_pass_keeps_is_foreseen(dtype: torch.dtype, checkpointing: bool, 
     assert chosen.gradient_checkpointing == checkpointing
     examples = chosen.tokens // LENGTH
     kept = kept_bytes(model, examples, checkpointing)
-    # It fits, and not because next to nothing was asked for. (Of this small a model one layer, which
-    # is computed again as a whole, is a large part; it is not among what is kept.)
+    # It fits, and not because next to nothing was asked for. (Of this small a model one layer,
+    # which is computed again as a whole, is a large part; it is not among what is kept.)
     assert (0.1 if checkpointing else 0.4) * budget < kept <= budget
 
 
