@@ -23,10 +23,12 @@ def has_room_for_copies(parameters: Iterable[nn.Parameter]) -> bool:
     """Tell whether values that are not in use can wait on the GPUs, which saves moving them.
 
     Otherwise they wait in the host's memory, so that no second model takes up room on a GPU.
+    Copies are float32 at least, whatever the model is.
     """
     sizes: dict[torch.device, int] = {}
     for parameter in parameters:
-        sizes[parameter.device] = sizes.get(parameter.device, 0) + parameter.nbytes
+        size = parameter.numel() * max(4, parameter.itemsize)
+        sizes[parameter.device] = sizes.get(parameter.device, 0) + size
     return all(
         device.type == "cuda" and torch.cuda.mem_get_info(device)[0] > _COPIES * size
         for device, size in sizes.items()
