@@ -22,8 +22,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import torch
-from tests.integration.harness import run_harness, write_tasks
 
+from tests.integration.harness import run_harness, write_tasks
 from tfrnet import load_model
 from tfrnet.data.sources import Source
 from tfrnet.data.tasks import find_task

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
 from benchmarks.scale_case import (
     ALL_CHANNELS,
     METHOD_LENGTH,
@@ -35,7 +36,6 @@ from benchmarks.scale_growth import measure_growth
 from benchmarks.scale_rates import Rates, describe_machine, find_device, measure_rates
 from benchmarks.scale_results import OUT_OF_MEMORY, Record, Results
 from benchmarks.scale_shapes import SHAPES, build_model
-
 from tfrnet.errors import InputError
 from tfrnet.models.load import use_tensor_cores
 

@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
 from benchmarks.scale_count import counted, floor, optimiser_bytes, scoring_operations
 from benchmarks.scale_rates import Rates, timed
 from benchmarks.scale_shapes import Sizes, Writer, build_tokenizer
-from transformers import PreTrainedModel, PreTrainedTokenizerFast
-
 from tfrnet.data.examples import Encoded, Example, encode_all
 from tfrnet.data.requests import Request
 from tfrnet.outcome import Outcome

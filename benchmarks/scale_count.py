@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from benchmarks.scale_rates import Rates
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 from torch.utils.flop_counter import FlopCounterMode
+
+from benchmarks.scale_rates import Rates
 
 _FLOAT32 = 4
 # Master value and the two moments of Adam.

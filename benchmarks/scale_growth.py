@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from benchmarks.scale_rates import synchronise
-from benchmarks.scale_shapes import Sizes, Writer, build_tokenizer
 from transformers import PreTrainedModel
 
+from benchmarks.scale_rates import synchronise
+from benchmarks.scale_shapes import Sizes, Writer, build_tokenizer
 from tfrnet import TFRConfig
 from tfrnet.data.requests import Request
 from tfrnet.session import Session

@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.scale_case import ALL_CHANNELS, METHOD_LENGTH, OVER_LENGTHS, VARIANTS
-from benchmarks.scale_shapes import SHAPES
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter, ScalarFormatter
 
+from benchmarks.scale_case import ALL_CHANNELS, METHOD_LENGTH, OVER_LENGTHS, VARIANTS
+from benchmarks.scale_shapes import SHAPES
 from tfrnet.experiments.figures.style import (
     BLACK,
     BLUE,

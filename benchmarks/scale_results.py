@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.scale_case import Case
-
 from tfrnet.state.fs import replace_file
 
 Record = dict[str, Any]

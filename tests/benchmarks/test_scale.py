@@ -5,14 +5,14 @@ from functools import cache
 
 import pytest
 import torch
+
+from benchmarks import scale, scale_plot
 from benchmarks.scale_case import ALL_CHANNELS, VARIANTS, Bench, Case, measure_case, settings
 from benchmarks.scale_count import counted, forward_operations, optimiser_bytes, scoring_operations
 from benchmarks.scale_growth import measure_growth, summary
 from benchmarks.scale_rates import Rates
 from benchmarks.scale_results import OUT_OF_MEMORY, targets
 from benchmarks.scale_shapes import SHAPES, Sizes, Writer, build_model, build_tokenizer
-
-from benchmarks import scale, scale_plot
 from tfrnet.data.examples import encode
 from tfrnet.errors import InputError
 from tfrnet.masking.channels import find_channels

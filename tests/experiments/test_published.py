@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from benchmarks.results_document import DOCUMENT, ROOT, RUN
 
+from benchmarks.results_document import DOCUMENT, ROOT, RUN
 from tests.datasets import needs_real, real_source
 from tfrnet.experiments.bench.cell import CellFolder
 from tfrnet.experiments.bench.plan import BenchPlan

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from benchmarks.research_table import research_table
 
+from benchmarks.research_table import research_table
 from tfrnet.experiments.search import FIRST_TUNING_SEED, read_rows
 
 ROOT = Path(__file__).parents[2]

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from benchmarks import method_tables
 
+from benchmarks import method_tables
 from tfrnet.experiments.grid import grid
 from tfrnet.experiments.search import SearchPlan, choose, read_rows
 from tfrnet.unlearner import find_method, method_names
