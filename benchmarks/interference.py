@@ -27,7 +27,7 @@ from tfrnet.experiments.search import FIRST_TUNING_SEED
 from tfrnet.masking.channels import find_channels
 from tfrnet.masking.mask import ChannelMask
 from tfrnet.models.load import load_model
-from tfrnet.tfr.least_move import Bounds, least_move
+from tfrnet.tfr.least_move import Bounds, Rows, least_move
 from tfrnet.tfr.odds import certainty_weights, log_odds_gradients
 from tfrnet.tfr.scoring import ScoreOptions, gradients_of
 
@@ -107,16 +107,11 @@ def _predicted(
     fisher = torch.cat(weighed).square().mean(0)
     kept = torch.cat([rows[: round(share * len(rows))] for rows in weighed])
     ones = torch.ones_like(fisher)
-    move = least_move(
-        forget,
-        torch.full((len(forget),), _FALL, device=forget.device),
-        kept,
-        torch.zeros(len(kept), device=kept.device),
-        fisher + damping * fisher.mean(),
-        Bounds(ones - 1, ones),
-        10.0,
-        stiffness,
-    )
+    wanted = [
+        Rows(forget, torch.full((len(forget),), _FALL, device=forget.device), 10.0),
+        Rows(kept, torch.zeros(len(kept), device=kept.device), stiffness / max(1, len(kept))),
+    ]
+    move = least_move(wanted, fisher + damping * fisher.mean(), Bounds(ones - 1, ones))
     return {
         "retain_rows": len(kept),
         "fallen": float((forget @ move).mean()),

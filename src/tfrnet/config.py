@@ -164,6 +164,24 @@ class TFRConfig(Settings):
         0,
         when={"step": "solve"},
     )
+    anchor_tokens: bool = option(
+        False,
+        "solve: hold every token of those answers in place, instead of each answer on average",
+        when={"step": "solve"},
+    )
+    memory_rows: int = option(
+        0,
+        "solve: directions of the mask that are remembered of earlier requests, and kept from "
+        "bringing them back; every one is a tensor of the state",
+        0,
+        when={"step": "solve"},
+    )
+    memory_stiffness: float = option(
+        1.0,
+        "solve: how strictly earlier requests stay where they are",
+        0,
+        when={"step": "solve"},
+    )
     forget_margin: float = option(
         -3.0,
         "solve: an example is forgotten when a rival is this far ahead of its answer (in logits, "

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.optimize import lsq_linear
 
-from tfrnet.tfr.least_move import Bounds, least_move
+from tfrnet.tfr.least_move import Bounds, Rows, least_move
 
 FORGET, RETAIN, CHANNELS = 4, 6, 60
 STIFFNESS = {"forget_stiffness": 10.0, "retain_stiffness": 20.0}
@@ -29,6 +29,12 @@ def problem(seed, channels=CHANNELS, dtype=torch.float64):
     }
 
 
+def solve(forget, falls, retain, lost, cost, bounds, forget_stiffness, retain_stiffness):
+    """Two kinds of rows: those that fall, and those that get back what they have lost."""
+    held = Rows(retain, -lost, retain_stiffness / max(1, len(retain)))
+    return least_move([Rows(forget, falls, forget_stiffness), held], cost, bounds)
+
+
 def stacked(given):
     """The same problem as one matrix and one right-hand side."""
     forget = STIFFNESS["forget_stiffness"] ** 0.5
@@ -49,7 +55,7 @@ def stacked(given):
 @pytest.mark.parametrize("seed", range(12))
 def test_agrees_with_scipy(seed):
     given = problem(seed)
-    move = least_move(**given, **STIFFNESS).numpy()
+    move = solve(**given, **STIFFNESS).numpy()
     matrix, right = stacked(given)
     low, high = given["bounds"].lowest.numpy(), given["bounds"].highest.numpy()
     assert (move >= low - 1e-12).all() and (move <= high + 1e-12).all()
@@ -65,7 +71,7 @@ def test_without_bounds_in_reach_it_is_the_normal_equations_solution():
     given["bounds"] = Bounds(-wide, wide)
     matrix, right = stacked(given)
     expected = np.linalg.lstsq(matrix, right, rcond=None)[0]
-    np.testing.assert_allclose(least_move(**given, **STIFFNESS).numpy(), expected, atol=1e-6)
+    np.testing.assert_allclose(solve(**given, **STIFFNESS).numpy(), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("size", [0.1, 1.0, 10.0])
@@ -78,14 +84,14 @@ def test_float32_is_near_float64_with_many_channels(size):
         else value.float()
         for name, value in exact.items()
     }
-    expected, move = least_move(**exact, **STIFFNESS), least_move(**single, **STIFFNESS)
+    expected, move = solve(**exact, **STIFFNESS), solve(**single, **STIFFNESS)
     assert (move - expected).norm() < 1e-3 * expected.norm()
 
 
 def test_only_the_named_channels_move():
     given = problem(2)
     given["bounds"] = given["bounds"].only(torch.tensor([3, 40]))
-    move = least_move(**given, **STIFFNESS)
+    move = solve(**given, **STIFFNESS)
     assert set(move.nonzero().flatten().tolist()) <= {3, 40}
     assert bool(move.any())
 
@@ -93,14 +99,14 @@ def test_only_the_named_channels_move():
 def test_no_retain_row_is_needed():
     given = problem(3)
     given["retain"], given["lost"] = given["retain"][:0], given["lost"][:0]
-    falls = given["forget"] @ least_move(**given, **STIFFNESS)
+    falls = given["forget"] @ solve(**given, **STIFFNESS)
     assert (falls - given["falls"]).abs().max() < 0.2
 
 
 def test_what_retain_examples_have_lost_is_given_back():
     """Two channels: the first holds the forget example, the second, suppressed, a retain one."""
     mask = torch.tensor([1.0, 0.2], dtype=torch.float64)
-    move = least_move(
+    move = solve(
         forget=torch.tensor([[2.0, 0.0]], dtype=torch.float64),
         falls=torch.tensor([1.0], dtype=torch.float64),
         retain=torch.tensor([[0.0, 4.0]], dtype=torch.float64),

@@ -8,6 +8,8 @@ import torch
 from tests import tiny
 from tfrnet import TFRConfig, TFRNet
 from tfrnet.models.forward import collate, evaluate_losses
+from tfrnet.session import Session
+from tfrnet.state.verify import verify
 from tfrnet.tfr.odds import log_odds
 from tfrnet.tfr.rivals import Rivals, answer_tokens
 
@@ -96,6 +98,71 @@ def test_anchors_hold_retain_examples_in_place():
         return float((log_odds(evaluate_losses(net.model, net._retain_encoded, 8)) - before).norm())
 
     assert moved(6) < 0.5 * moved(0)
+
+
+def test_anchors_can_hold_every_token():
+    """Of an answer held on average one token may gain what another loses."""
+    (request,) = tiny.requests(1)
+
+    def moved(by_token):
+        config = replace(CONFIG, steps=1, step_margin=0.3, use_guard=False, retain_examples=1)
+        config = replace(config, anchor_examples=2, anchor_tokens=by_token, retain_stiffness=1e5)
+        net = make_net(config)
+        held = [part for e in net._retain_encoded for part in e.by_token()]
+        before = log_odds(evaluate_losses(net.model, held, 8))
+        net.forget(request)
+        change = (log_odds(evaluate_losses(net.model, held, 8)) - before).abs()
+        return len(net._anchors), float(change.sum())
+
+    rows, sideways = moved(False)
+    assert rows == 2
+    more_rows, held = moved(True)
+    assert more_rows > 2
+    assert held < sideways
+
+
+def test_earlier_requests_are_kept_from_coming_back():
+    first, *others = tiny.requests(4)
+    config = replace(CONFIG, steps=1, step_margin=1.0, use_guard=False, retain_examples=2)
+    config = replace(config, anchor_examples=0, memory_stiffness=1e3)
+
+    def moved_afterwards(**changes):
+        net = make_net(replace(config, **changes))
+        margins = Margins(net, first)
+        net.forget(first)
+        then = margins()
+        for request in others:
+            net.forget(request)
+        return float((margins() - then).abs().mean())
+
+    assert moved_afterwards(memory_rows=40) < 0.5 * moved_afterwards()
+    without = moved_afterwards(use_history=False)
+    assert moved_afterwards(memory_rows=40, use_history=False) == without
+
+
+def test_what_is_remembered_stays_as_large_and_is_part_of_the_state(tmp_path):
+    config = replace(CONFIG, memory_rows=5)
+    requests = tiny.requests(3, size=3)
+    net = make_net(config)
+    sizes = set()
+    for request in requests:
+        net.forget(request)
+        sizes.add(tuple(net.state.tensors()["forgotten"].shape))
+    assert sizes == {(5, net.mask.index.total)}
+    assert bool(net.state.forgotten.any())
+    first = make_net(config)
+    first.forget(requests[0])
+    first.save(tmp_path / "state.safetensors")
+    second = make_net(config)
+    second.load(tmp_path / "state.safetensors")
+    for request in requests[1:]:
+        second.forget(request)
+    assert second.state.digest() == net.state.digest()
+    with Session(
+        tiny.make_trained_model(), tiny.make_tokenizer(), tmp_path / "s", RETAIN, config=config
+    ) as session:
+        session.forget(requests[0])
+    assert [check for check in verify(tmp_path / "s") if not check.passed] == []
 
 
 def test_other_retain_data_brings_other_anchors():

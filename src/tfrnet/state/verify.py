@@ -79,7 +79,8 @@ def _problem(state: State, channels: int) -> str:
 
 def _mask_problem(state: ChannelState, channels: int) -> str:
     for name, tensor in state.tensors().items():
-        if tensor.dtype != torch.float32 or tensor.shape != (channels,):
+        expected = (len(tensor), channels) if name == "forgotten" else (channels,)
+        if tensor.dtype != torch.float32 or tensor.shape != expected:
             return f"{name} is {tensor.dtype} of shape {tuple(tensor.shape)}, not {channels} floats"
     if not bool(((state.mask >= 0) & (state.mask <= 1)).all()):
         return "the mask leaves [0, 1]"

@@ -67,7 +67,10 @@ class TFRNet(BaseUnlearner[ChannelState]):
         # Last, so that an error above leaves no mask behind on the model.
         self.mask = self.effect = ChannelMask(model, find_channels(model, self.config))
         self.state = ChannelState.initial(
-            self.mask.index.total, self.config.step != "select", self.mask.home
+            self.mask.index.total,
+            self.config.step != "select",
+            self.mask.home,
+            self.config.memory_rows if self.config.step == "solve" else 0,
         )
 
     def _automatic_passes(self, gradient_checkpointing: bool) -> Passes:
@@ -127,6 +130,8 @@ class TFRNet(BaseUnlearner[ChannelState]):
                 len(self.retain), self.config.anchor_examples, "anchors", self.seed
             )
             examples = [self._retain_encoded[i] for i in chosen]
+            if self.config.anchor_tokens:
+                examples = [part for example in examples for part in example.by_token()]
             with account.time("anchors"):
                 say("scoring retain examples on the untouched model")
                 self.mask.set(torch.ones_like(self.state.mask))

@@ -1,10 +1,10 @@
 """The smallest move of the mask that lowers the log-odds of every forget example as far as asked.
 
-Beyond the paper. With F the forget rows and R the retain rows (gradients of margins and log-odds
-with respect to the mask), f the falls that are asked for, r what the retain examples have lost, and
-c a cost per channel, it is the move s that minimises
+Beyond the paper. With rows F_k of several kinds (gradients of margins and log-odds with respect to
+the mask), the falls f_k that are asked of them, their stiffness a_k, and a cost c per channel, it
+is the move s that minimises
 
-    1/2 sum c s^2  +  a/2 |F s - f|^2  +  b/2 mean (R s + r)^2      over  lowest <= s <= highest
+    1/2 sum c s^2  +  sum_k a_k/2 |F_k s - f_k|^2      over  lowest <= s <= highest
 
 Each forget example has its own equation, so that none is forgotten twice and another not at all.
 There are as many unknowns as channels but few rows, so it is solved in the rows' space, where it
@@ -13,6 +13,7 @@ is smooth, by Newton's method.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -41,28 +42,32 @@ class Bounds:
         return Bounds(self.lowest * free, self.highest * free)
 
 
-def least_move(
-    forget: torch.Tensor,
-    falls: torch.Tensor,
-    retain: torch.Tensor,
-    lost: torch.Tensor,
-    cost: torch.Tensor,
-    bounds: Bounds,
-    forget_stiffness: float,
-    retain_stiffness: float,
-) -> torch.Tensor:
-    """Return the move; `forget` is [n, C], `retain` [N, C] and may have no row."""
+@dataclass(frozen=True)
+class Rows:
+    """Gradients [n, C] of some values, how far these are to fall [n], and how strictly.
+
+    To lower a mask by s lowers a value by its row times s; to give something back is a negative
+    fall, to hold it in place none.
+    """
+
+    gradients: torch.Tensor
+    falls: torch.Tensor
+    stiffness: float
+
+
+def least_move(wanted: Sequence[Rows], cost: torch.Tensor, bounds: Bounds) -> torch.Tensor:
+    """Return how far each channel is lowered."""
     # In units of 1/sqrt(cost) the first term is that of a plain least-norm problem.
     unit = cost.rsqrt()
-    retain_scale = (retain_stiffness / max(1, len(retain))) ** 0.5
     # In place: with many retain rows these are the largest tensors of a request.
-    rows = torch.cat([forget, retain]).mul_(unit)
-    rows[: len(forget)] *= forget_stiffness**0.5
-    rows[len(forget) :] *= retain_scale
-    # To lower a mask by s lowers a value by row * s, so to give back is a negative fall.
-    wanted = torch.cat([falls * forget_stiffness**0.5, -lost * retain_scale])
+    rows = torch.cat([part.gradients for part in wanted]).mul_(unit)
+    start = 0
+    for part in wanted:
+        rows[start : start + len(part.falls)] *= part.stiffness**0.5
+        start += len(part.falls)
+    falls = torch.cat([part.falls * part.stiffness**0.5 for part in wanted])
     scaled = Bounds(bounds.lowest / unit, bounds.highest / unit)
-    return least_norm(rows, wanted, scaled) * unit
+    return least_norm(rows, falls, scaled) * unit
 
 
 def least_norm(rows: torch.Tensor, wanted: torch.Tensor, bounds: Bounds) -> torch.Tensor:

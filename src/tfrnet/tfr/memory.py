@@ -17,27 +17,35 @@ _TRAJECTORY = ("risk", "velocity", "variance", "hits", "priority")
 class ChannelState:
     """What one commit replaces as a unit. All tensors are flat float32 over the channels.
 
-    `fisher` is there only with the Fisher-weighted step.
+    `fisher` is there only with the steps beyond the paper. `forgotten` [rows, channels] stands for
+    what earlier requests made the model forget, where that is to be remembered.
     """
 
     mask: torch.Tensor
     trajectory: Trajectory
     fisher: torch.Tensor | None = None
+    forgotten: torch.Tensor | None = None
 
     @classmethod
     def initial(
-        cls, channels: int, with_fisher: bool, device: torch.device | None = None
+        cls,
+        channels: int,
+        with_fisher: bool,
+        device: torch.device | None = None,
+        memory_rows: int = 0,
     ) -> ChannelState:
         """Return the state before the first request: everything on, nothing remembered."""
         ones = torch.ones(channels, device=device)
         zeros = [torch.zeros_like(ones) for _ in _TRAJECTORY]
-        return cls(ones, Trajectory(*zeros), torch.zeros_like(ones) if with_fisher else None)
+        fisher = torch.zeros_like(ones) if with_fisher else None
+        forgotten = ones.new_zeros(memory_rows, channels) if memory_rows else None
+        return cls(ones, Trajectory(*zeros), fisher, forgotten)
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, torch.Tensor]) -> ChannelState:
         """Build the state from its named tensors."""
         trajectory = Trajectory(*(tensors[name] for name in _TRAJECTORY))
-        return cls(tensors["mask"], trajectory, tensors.get("fisher"))
+        return cls(tensors["mask"], trajectory, tensors.get("fisher"), tensors.get("forgotten"))
 
     def to(self, device: torch.device) -> ChannelState:
         """Return the same state on a device."""
@@ -49,6 +57,8 @@ class ChannelState:
         named |= {name: getattr(self.trajectory, name) for name in _TRAJECTORY}
         if self.fisher is not None:
             named["fisher"] = self.fisher
+        if self.forgotten is not None:
+            named["forgotten"] = self.forgotten
         return named
 
     def digest(self) -> str:

@@ -14,11 +14,12 @@ import torch
 from tfrnet.config import TFRConfig
 from tfrnet.tfr.fisher import fisher_step, running_fisher
 from tfrnet.tfr.guard import Verdict
-from tfrnet.tfr.least_move import Bounds, least_move
+from tfrnet.tfr.least_move import Bounds, Rows, least_move
 from tfrnet.tfr.memory import ChannelState
 from tfrnet.tfr.odds import certainty_weights, log_odds, log_odds_gradients
 from tfrnet.tfr.probe import Probe
 from tfrnet.tfr.scoring import ExampleGradients
+from tfrnet.tfr.sketch import with_rows
 from tfrnet.tfr.update import Candidate, Evidence, judge, recovery_pool
 
 # A request ends when less than this share of the guard's tolerance is left.
@@ -39,6 +40,7 @@ def solve_update(
     retain = RetainRows(probe, evidence.retain.examples, config.retain_sharpness)
     fisher = running_fisher(state.fisher, retain.mean_square(), config.fisher_decay)
     pool = recovery_pool(state, evidence, config)
+    earlier = state.forgotten if config.use_history else None
     mask, attempts, deep = state.mask, 0, False
     verdict = judge(guard_before, guard_before, config)
     for _ in range(config.steps):
@@ -49,8 +51,9 @@ def solve_update(
         falls = wanted_falls(forget.values, deep, config)
         if not bool((falls > 0).any()) or (deep and not _is_cheap(guard_before, verdict, config)):
             break
-        lost = retain.lost(mask) if attempts else torch.zeros(len(retain.rows))
-        move = solved_step(mask, forget.gradients, falls, retain.rows, lost, fisher, pool, config)
+        lost = retain.lost(mask) if attempts else forget.values.new_zeros(len(retain.rows))
+        wanted = wanted_rows(forget, falls, retain.rows, lost, earlier, config)
+        move = solved_step(mask, wanted, fisher, pool, config)
         share, now = 1.0, verdict.after
         for _ in range(config.backtracks + 1):
             attempts += 1
@@ -66,8 +69,11 @@ def solve_update(
         mask, verdict = trial, tried
         if share < 1 and tried.limit - tried.after < _USED_UP * (tried.limit - guard_before):
             break
+    remembered = state.forgotten
+    if remembered is not None and attempts:
+        remembered = with_rows(remembered, forget.gradients)
     return Candidate(
-        ChannelState(mask, evidence.trajectory, fisher),
+        ChannelState(mask, evidence.trajectory, fisher, remembered),
         verdict,
         (mask < state.mask).nonzero().flatten(),
         int(pool.sum()),
@@ -112,32 +118,44 @@ def wanted_falls(margins: torch.Tensor, deep: bool, config: TFRConfig) -> torch.
     return torch.where(margins > target, falls, torch.zeros_like(falls))
 
 
-def solved_step(
-    mask: torch.Tensor,
-    forget: torch.Tensor,
+def wanted_rows(
+    forget: ExampleGradients,
     falls: torch.Tensor,
     retain: torch.Tensor,
     lost: torch.Tensor,
+    earlier: torch.Tensor | None,
+    config: TFRConfig,
+) -> list[Rows]:
+    """Return what a step is asked for: forget examples fall, all else stays or comes back."""
+    rows = forget.gradients
+    asked = (falls > 0).to(rows.device)
+    wanted = [Rows(rows[asked], falls.to(rows)[asked], config.forget_stiffness)]
+    if config.use_retain:
+        stiffness = config.retain_stiffness / max(1, len(retain))
+        wanted.append(Rows(retain, -lost.to(rows), stiffness))
+    if earlier is not None:
+        known = earlier[earlier.any(1)].to(rows)
+        wanted.append(Rows(known, rows.new_zeros(len(known)), config.memory_stiffness))
+    return wanted
+
+
+def solved_step(
+    mask: torch.Tensor,
+    wanted: list[Rows],
     fisher: torch.Tensor,
     pool: torch.Tensor,
     config: TFRConfig,
 ) -> torch.Tensor:
     """Return how far each channel is lowered."""
-    home = forget.device
-    asked = (falls > 0).to(home)
-    rows, falls, lost = forget[asked], falls.to(forget)[asked], lost.to(forget)
-    cost = (fisher + config.fisher_damping * fisher.mean()).to(home)
+    cost = fisher + config.fisher_damping * fisher.mean()
     if not config.use_retain:
-        retain, lost, cost = retain[:0], lost[:0], torch.ones_like(cost)
-    lowest = torch.where(pool, mask - 1, torch.zeros_like(mask)).to(home)
-    bounds = Bounds(lowest, mask.to(home))
-    stiffness = config.forget_stiffness, config.retain_stiffness
-    move = least_move(rows, falls, retain, lost, cost, bounds, *stiffness)
+        cost = torch.ones_like(cost)
+    bounds = Bounds(torch.where(pool, mask - 1, torch.zeros_like(mask)), mask)
+    move = least_move(wanted, cost, bounds)
     if config.budget < move.numel():
         # The largest entries alone would fall short, so they are solved for again.
         largest = (move.abs() * cost.sqrt()).sort(descending=True, stable=True).indices
-        few = bounds.only(largest[: config.budget])
-        move = least_move(rows, falls, retain, lost, cost, few, *stiffness)
+        move = least_move(wanted, cost, bounds.only(largest[: config.budget]))
     return move
 
 
