@@ -96,10 +96,11 @@ class Session:
         try:
             if known:
                 known.manifest.refuse_layout(folder, self.net.layout())
-            self.store = known or StateStore.create(
+            self._begin_together()
+            known = known or StateStore.create(
                 folder, lambda key: self._manifest(name, base, key), self.net.state
             )
-            self._begin_together()
+            self.store = known
             self._sync()
         except BaseException:
             self.net.detach()
@@ -113,7 +114,8 @@ class Session:
         self.team.tell(
             Begin(net.method, net.config.to_dict(), net.retain, net.guard, net.seed, net.passes)
         )
-        self.team.agree({})
+        with self.team.together():
+            self.team.agree({})
 
     def _manifest(self, model_name: str, base: str, key: bytes) -> Manifest:
         return Manifest(
@@ -160,15 +162,18 @@ class Session:
         refuse_applied(self.store, request)
         store, net = self.store, self.net
         self.team.tell(Propose(request))
-        with self.team.together():
+        with self.team.together():  # an error in here is one for all
             proposal = net.propose(request, report)
-            self.team.agree({"the new state": proposal.state.digest()})
+            if self.team.size > 1:
+                self.team.agree({"the new state": proposal.state.digest()})
         record = proposal.outcome.to_dict() | {
             "request_digest": request_digest(request, store.key()),
             "examples": len(request.examples),
             "seed": net.seed,
             "dtype": str(net.model.dtype).removeprefix("torch."),
             "batch_size": net.batch_size,
+            "batch_tokens": net.passes.tokens,
+            "gradient_checkpointing": net.passes.gradient_checkpointing,
             "number": net.requests_seen + 1,
             "versions": versions(),
         }

@@ -166,6 +166,7 @@ def test_a_process_that_hangs_is_given_up(
     launcher: Launcher, command: list[object], tmp_path: Path
 ) -> None:
     state = tmp_path / "state"
+    stopped: list[float] = []
 
     def stop_second(pids: list[int]) -> None:
         end = time.monotonic() + 60
@@ -174,9 +175,11 @@ def test_a_process_that_hangs_is_given_up(
             assert time.monotonic() < end, "no request was done"
             time.sleep(0.005)
         os.kill(pids[1], signal.SIGSTOP)
+        stopped.append(time.monotonic())
         while Path(f"/proc/{pids[0]}").exists():
             assert time.monotonic() < end, "the first process hangs"
             time.sleep(0.05)
+        stopped.append(time.monotonic())
         os.kill(pids[1], signal.SIGKILL)
 
     # Slow enough for the signal to come in time.
@@ -195,6 +198,7 @@ scoring.collate = lambda *arguments: (time.sleep(0.02), real(*arguments))[1]
     )
     assert first.code == 2
     assert "does not answer" in said(first)
+    assert 2.5 < stopped[1] - stopped[0] < 15
     assert [check for check in verify(state) if not check.passed] == []
 
 
@@ -210,6 +214,15 @@ scoring.collate = lambda *arguments: (time.sleep(0.02), real(*arguments))[1]
             "    return loaded\n"
             "load.load_model = other",
             "the processes differ in the model's weights",
+        ),
+        (
+            "import tfrnet.models.load as load\n"
+            "real = load.load_model\n"
+            "def full(*a):\n"
+            "    if rank: raise MemoryError\n"
+            "    return real(*a)\n"
+            "load.load_model = full",
+            "process 1: MemoryError",
         ),
         (
             "import tfrnet.distributed.together as together\n"
@@ -259,8 +272,38 @@ scoring.collate = lambda *arguments: (time.sleep(0.02), real(*arguments))[1]
             "controller.gather_evidence = differs",
             "the processes differ in the new state",
         ),
+        (
+            "import tfrnet.tfr.controller as controller\n"
+            "real = controller.gather_evidence\n"
+            "def fails(*a):\n"
+            "    if rank: raise ValueError('no evidence')\n"
+            "    return real(*a)\n"
+            "controller.gather_evidence = fails",
+            "process 1: no evidence",
+        ),
+        (
+            "import tfrnet.tfr.controller as controller\n"
+            "from tfrnet.errors import InputError\n"
+            "real = controller.gather_evidence\n"
+            "def fails(*a):\n"
+            "    if not rank: raise InputError('no evidence')\n"
+            "    return real(*a)\n"
+            "controller.gather_evidence = fails",
+            "error: no evidence",
+        ),
     ],
-    ids=["weights", "versions", "devices", "load", "memory", "crash", "numbers"],
+    ids=[
+        "weights",
+        "nameless",
+        "versions",
+        "devices",
+        "load",
+        "memory",
+        "crash",
+        "numbers",
+        "outside",
+        "leader",
+    ],
 )
 def test_what_one_process_cannot_do_or_has_otherwise_is_said_by_the_first(
     launcher: Launcher, command: list[object], tmp_path: Path, patch: str, complaint: str
@@ -292,8 +335,77 @@ def test_wrong_input_is_said_once_and_nobody_waits(
     first, second = launcher.run(2, arguments, tmp_path / "output")
     assert first.code == 2
     assert complaint in said(first)
-    assert (second.code, second.err) == (0, "")
+    assert second.err == ""
     assert not (tmp_path / "state").exists()
+
+
+@pytest.mark.parametrize("moment", ["loading", "working"])
+def test_ctrl_c_in_one_process_ends_all(
+    launcher: Launcher, command: list[object], tmp_path: Path, moment: str
+) -> None:
+    where = {
+        "loading": ("tfrnet.models.load", "load_model"),
+        "working": ("tfrnet.tfr.controller", "gather_evidence"),
+    }
+    module, name = where[moment]
+    patch = f"""
+import {module} as module
+real = module.{name}
+def interrupted(*a):
+    if rank == 0: raise KeyboardInterrupt
+    return real(*a)
+module.{name} = interrupted
+"""
+    start = time.monotonic()
+    arguments = [*command, "--state", tmp_path / "state"]
+    first, second = launcher.run(2, arguments, tmp_path / "output", patch)
+    assert time.monotonic() - start < 60
+    assert first.code == 130
+    assert "interrupted" in said(first)
+    assert (second.code, second.err) == (0, "")
+
+
+def test_a_commit_that_fails_is_undone_in_all_processes(
+    launcher: Launcher, command: list[object], tmp_path: Path
+) -> None:
+    full = """
+import tfrnet.state.store as store
+def commit(*a, **b):
+    raise OSError(28, "No space left on device")
+store.StateStore.commit = commit
+"""
+    arguments = [*command, "--state", tmp_path / "state"]
+    first, second = launcher.run(2, arguments, tmp_path / "output", full)
+    assert first.code == 2
+    assert "No space left" in said(first)
+    assert (second.code, second.err) == (0, "")
+    assert StateStore.open(tmp_path / "state").history.requests_seen == 0
+
+
+def test_with_weights_spread_the_reason_is_said_though_the_others_cannot_be_reached(
+    launcher: Launcher, command: list[object], tmp_path: Path
+) -> None:
+    fails = """
+import tfrnet.tfr.scoring as scoring, torch
+real, calls = scoring._batch_gradients, []
+def full(*a):
+    calls.append(1)
+    if rank and len(calls) > 1: raise torch.OutOfMemoryError("no memory left")
+    return real(*a)
+scoring._batch_gradients = full
+"""
+    arguments = [*command, "--state", tmp_path / "state"]
+    start = time.monotonic()
+    fsdp = {"ACCELERATE_USE_FSDP": "true"}
+    first, second = launcher.run(2, arguments, tmp_path / "output", fails, fsdp)
+    assert time.monotonic() - start < 60
+    assert first.code == second.code == 2
+    assert "process 1: no memory left" in said(first)
+    assert "process 1: no memory left" in second.err
+    assert StateStore.open(tmp_path / "state").history.requests_seen == 0
+    half = [*arguments, "--dtype", "float16"]
+    first, _ = launcher.run(2, half, tmp_path / "output", "", fsdp)
+    assert "use bfloat16" in said(first)
 
 
 def test_a_timeout_that_is_no_number_is_refused(
@@ -329,6 +441,34 @@ def test_an_evaluation_is_shared_and_says_the_same(
     assert found[0] == found[1] == found[2]
     ended = launcher.run(2, arguments, tmp_path / "fsdp", "", {"ACCELERATE_USE_FSDP": "true"})
     assert "not be evaluated" in said(ended[0])
+
+
+@pytest.mark.parametrize(
+    ("patch", "complaint"),
+    [
+        (
+            "import sys\nif rank: sys.argv[sys.argv.index('--seed') + 1] = '7'",
+            "the processes differ in what is asked",
+        ),
+        (
+            "import sys\nif rank: sys.argv[sys.argv.index('--data-dir') + 1] = 'nowhere'",
+            "process 1: ",
+        ),
+    ],
+    ids=["other", "missing"],
+)
+def test_an_evaluation_of_different_data_is_refused(
+    launcher: Launcher, tiny_folder: Path, tmp_path: Path, patch: str, complaint: str
+) -> None:
+    made_up_folder(tmp_path / "data")
+    arguments = ["eval", "--model", tiny_folder, "--device", "cpu", "--data-dir", tmp_path / "data"]
+    arguments += ["--tasks", "boolq", "--limit", "4", "--seed", "0", "--no-cache"]
+    start = time.monotonic()
+    first, second = launcher.run(2, arguments, tmp_path / "output", patch)
+    assert time.monotonic() - start < 60
+    assert first.code == 2
+    assert complaint in said(first)
+    assert (second.code, second.err) == (0, "")
 
 
 def test_other_commands_are_done_by_the_first_process_alone(

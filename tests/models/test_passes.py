@@ -75,7 +75,7 @@ def test_what_a_pass_keeps_is_foreseen(dtype: torch.dtype, checkpointing: bool, 
     kept = kept_bytes(model, examples, checkpointing)
     # It fits, and not because next to nothing was asked for. (Of this small a model one layer,
     # which is computed again as a whole, is a large part; it is not among what is kept.)
-    assert (0.1 if checkpointing else 0.4) * budget < kept <= budget
+    assert (0.05 if checkpointing else 0.4) * budget < kept <= budget
 
 
 def test_activations_are_computed_again_only_where_they_leave_too_little_room():

@@ -179,91 +179,89 @@ def command(
     from tfrnet.versions import versions
 
     output = Output(as_json)
-    store = _open_state(state, generation)
-    has_mask = store is None or isinstance(store.manifest.settings(), TFRConfig)
-    options = Options(
-        tasks=names(tasks),
-        limit=limit,
-        full=full,
-        items=_one_of("items", items, ("sample", "first")),
-        seed=seed,
-        shots=shots,
-        max_length=max_length,
-        mutual_info=mutual_info,
-        truncation=_one_of("truncation", truncation, get_args(Truncation)),
-        tofu=TofuOptions(
-            template=_one_of("tofu-template", tofu_template, get_args(Template)),
-            boundary=_one_of("tofu-boundary", tofu_boundary, get_args(Boundary)),
-            truth_ratio=_one_of("truth-ratio", truth_ratio, get_args(TruthRatio)),
-            es_compat=es_compat,
-            paraphrased_questions=tofu_paraphrased,
-        ),
-        min_k=min_k,
-        attacks=attacks_that_fit(has_mask) if attacks is None else names(attacks),
-        attack=AttackOptions(
+    with joined_team(device, led=False) as (team, own_device), team.together():
+        store = _open_state(state, generation)
+        has_mask = store is None or isinstance(store.manifest.settings(), TFRConfig)
+        options = Options(
+            tasks=names(tasks),
             limit=limit,
+            full=full,
+            items=_one_of("items", items, ("sample", "first")),
+            seed=seed,
+            shots=shots,
             max_length=max_length,
-            relearn_steps=numbers(relearn_steps, "--relearn-steps", "0,5,10"),
-            relearn_seeds=relearn_seeds,
-        ),
-    )
-    for name in ("robustness", "stream"):
-        if name in options.tasks and state is None:
-            raise InputError(
-                f"{name} looks at what a state made a model forget; give --state FOLDER"
-            )
-    where = Source(source, data_dir)
-    plan = make_plan(options, where, read_split(split, where) if split else None)
-    if forgotten:
-        _refuse_forgotten(forgotten, plan)
-    known_state = _describe_state(store, generation)
-    if "robustness" in options.tasks:
-        check_attacks(options.attacks, has_mask)
-    if store and plan.split and "stream" in options.tasks:
-        stream_entries(store, plan.split)
-    if samples:
-        _check_writable(samples)
-    start = time.perf_counter()
-    name = model_name(model, state)
-    reference = None
-    with (
-        joined_team(device, led=False) as (team, own_device),
-        output.progress(plan.steps(), "prompts") as bar,
-    ):
+            mutual_info=mutual_info,
+            truncation=_one_of("truncation", truncation, get_args(Truncation)),
+            tofu=TofuOptions(
+                template=_one_of("tofu-template", tofu_template, get_args(Template)),
+                boundary=_one_of("tofu-boundary", tofu_boundary, get_args(Boundary)),
+                truth_ratio=_one_of("truth-ratio", truth_ratio, get_args(TruthRatio)),
+                es_compat=es_compat,
+                paraphrased_questions=tofu_paraphrased,
+            ),
+            min_k=min_k,
+            attacks=attacks_that_fit(has_mask) if attacks is None else names(attacks),
+            attack=AttackOptions(
+                limit=limit,
+                max_length=max_length,
+                relearn_steps=numbers(relearn_steps, "--relearn-steps", "0,5,10"),
+                relearn_seeds=relearn_seeds,
+            ),
+        )
+        for name in ("robustness", "stream"):
+            if name in options.tasks and state is None:
+                raise InputError(
+                    f"{name} looks at what a state made a model forget; give --state FOLDER"
+                )
+        where = Source(source, data_dir)
+        plan = make_plan(options, where, read_split(split, where) if split else None)
+        if forgotten:
+            _refuse_forgotten(forgotten, plan)
+        known_state = _describe_state(store, generation)
+        if "robustness" in options.tasks:
+            check_attacks(options.attacks, has_mask)
+        if store and plan.split and "stream" in options.tasks:
+            stream_entries(store, plan.split)
+        if samples:
+            _check_writable(samples)
+        start = time.perf_counter()
+        name = model_name(model, state)
+        reference = None
+        with output.progress(plan.steps(), "prompts") as bar:
 
-        def evaluator(which: str) -> Evaluator:
-            cache = None if no_cache else Cache()
-            loaded = load_together(team, lambda: load(which, dtype, own_device, output))
-            return Evaluator(loaded, batch_size, cache, bar.advance, team)
+            def evaluator(which: str) -> Evaluator:
+                cache = None if no_cache else Cache()
+                loaded = load_together(team, lambda: load(which, dtype, own_device, output))
+                return Evaluator(loaded, batch_size, cache, bar.advance, team)
 
-        if oracle:
-            # First and on its own, so that two models are never in memory together.
-            reference = measure_reference(evaluator(oracle), plan, bar.stage)
-        asked = evaluator(name)
-        with _applied(asked.loaded.model, state, generation) as effect:
-            digest = model_digest(asked.loaded.model)
-            found = measure(asked, plan, effect, bar.stage, store)
-    compared = compare(found, reference)
-    if samples and team.leads:
-        _write_lines(samples, found.samples())
-    show_results(output, compared)
-    output.result(
-        "eval",
-        {
-            "model": name,
-            "model_digest": digest,
-            "state": known_state,
-            "oracle": oracle,
-            "split": str(split) if split else None,
-            "options": dataclasses.asdict(options),
-            "versions": versions("peft", "scipy", "scikit-learn", "rouge-score"),
-            "results": compared.results,
-            "missing": compared.missing,
-            "cached": asked.hits,
-            "seconds": round(time.perf_counter() - start, 2),
-        },
-    )
-    return 0
+            if oracle:
+                # First and on its own, so that two models are never in memory together.
+                reference = measure_reference(evaluator(oracle), plan, bar.stage)
+            asked = evaluator(name)
+            with _applied(asked.loaded.model, state, generation) as effect:
+                digest = model_digest(asked.loaded.model)
+                found = measure(asked, plan, effect, bar.stage, store)
+        compared = compare(found, reference)
+        if samples and team.leads:
+            _write_lines(samples, found.samples())
+        show_results(output, compared)
+        output.result(
+            "eval",
+            {
+                "model": name,
+                "model_digest": digest,
+                "state": known_state,
+                "oracle": oracle,
+                "split": str(split) if split else None,
+                "options": dataclasses.asdict(options),
+                "versions": versions("peft", "scipy", "scikit-learn", "rouge-score"),
+                "results": compared.results,
+                "missing": compared.missing,
+                "cached": asked.hits,
+                "seconds": round(time.perf_counter() - start, 2),
+            },
+        )
+        return 0
 
 
 def _one_of(option: str, value: str, choices: Iterable[str]) -> Any:

@@ -66,7 +66,7 @@ def main() -> None:
     try:
         code = build_app()(standalone_mode=False)
     except TfrnetError as error:
-        _fail(str(error), error.exit_code)
+        _fail(str(error), error.exit_code, error)
     except KeyboardInterrupt:
         _fail("interrupted", InterruptError.exit_code)
     except BrokenPipeError:
@@ -74,7 +74,8 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
-        _fail(f"{error.strerror}: {error.filename}" if error.filename else str(error), 2)
+        text = f"{error.strerror}: {error.filename}" if error.filename else str(error)
+        _fail(text, 2, error)
     except Exception as error:
         if hasattr(error, "format_message"):  # a wrong option or argument, said by typer
             message = error.format_message()
@@ -90,16 +91,17 @@ def main() -> None:
                 "\n", " "
             ),
             2,
+            error,
         )
     if code == InterruptError.exit_code:  # some versions of typer swallow Ctrl-C
         _fail("interrupted", code)
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _fail(message: str, code: int) -> None:
+def _fail(message: str, code: int, error: Exception | None = None) -> None:
     if launched_rank():
-        # The first process says it, and should not be ended by a launcher before it has.
-        sys.exit(0)
+        # What all processes have, the first says, and no launcher should end it before it has.
+        sys.exit(0 if getattr(error, "agreed", False) else code)
     line = " ".join(message.split())
     print(f"tfrnet: error: {line}", file=sys.stderr)
     sys.exit(code)

@@ -34,8 +34,9 @@ def follow(team: Team, load: Callable[[Load], LoadedModel]) -> None:
                     net.restore(find_method(net.method).read_state(message.tensors))
                     net.requests_seen = message.requests_seen
                 case Propose() if net:
-                    proposal = net.propose(message.request)
-                    team.agree({"the new state": proposal.state.digest()})
+                    with team.together():
+                        proposal = net.propose(message.request)
+                        team.agree({"the new state": proposal.state.digest()})
                 case Adopt() if net and proposal:
                     net.adopt(proposal)
                 case _:
@@ -46,8 +47,7 @@ def follow(team: Team, load: Callable[[Load], LoadedModel]) -> None:
 
 
 def _begin(team: Team, loaded: LoadedModel, begin: Begin) -> Unlearner[Any]:
-    net, failure = None, None
-    try:
+    with team.together():
         method = find_method(begin.method)
         net = method.unlearner(
             *loaded,
@@ -58,8 +58,5 @@ def _begin(team: Team, loaded: LoadedModel, begin: Begin) -> Unlearner[Any]:
             passes=begin.passes,
             team=team,
         )
-    except Exception as error:
-        failure = error
-    team.agree({}, failure)
-    assert net is not None
+        team.agree({})
     return net

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from tfrnet.distributed.environment import launched_size
 from tfrnet.distributed.team import SOLO, Team
-from tfrnet.errors import InputError
+from tfrnet.errors import InputError, TeamError
+
+if TYPE_CHECKING:
+    from tfrnet.distributed.processes import ProcessTeam
 
 # How long a process waits for another before it gives up, in seconds.
 TIMEOUT_VARIABLE = "TFRNET_TIMEOUT"
@@ -32,31 +37,57 @@ def joined_team(device: str, led: bool = True) -> Iterator[tuple[Team, str]]:
             "every process has the whole model on a device of its own"
         )
     import torch.distributed as dist
+
+    from tfrnet.distributed.processes import is_agreed
+
+    team = _join(device, led)
+    try:
+        # Weights to be spread are read by the hosts: one card may not hold them all.
+        yield team, "cpu" if team.in_lockstep else str(team.device)
+    except Exception as error:
+        if not team.leads and not is_agreed(error):
+            print(f"tfrnet: error: process {team.rank}: {error}", file=sys.stderr, flush=True)
+        raise
+    finally:
+        intact = not team.is_over
+        if led:
+            team.end()
+        if intact:
+            # With a process missing this might wait for it.
+            dist.destroy_process_group()
+
+
+def _join(device: str, led: bool) -> ProcessTeam:
+    import torch
+    import torch.distributed as dist
     from accelerate import PartialState
 
     from tfrnet.distributed.processes import ProcessTeam
     from tfrnet.distributed.shard import sharding_wanted
 
-    timeout = timedelta(seconds=_timeout())
-    place = PartialState(cpu=device == "cpu", timeout=timeout)
-    control = None if place.backend == "gloo" else dist.new_group(backend="gloo", timeout=timeout)
     spread = sharding_wanted()
     if spread and not led:
         raise InputError(
-            "weights spread by FSDP can forget, but not be evaluated; use a device map"
+            "a model that FSDP spreads can forget, but not be evaluated; use a device map"
         )
     if spread:
         # transformers would leave the weights of all processes but one empty, to be filled by
         # accelerate; here every process reads them, and all compare what they have.
         os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = "false"
-    team = ProcessTeam(place.device, control, in_lockstep=spread)
+    timeout = timedelta(seconds=_timeout())
+    here, cards = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.cuda.device_count()
+    if device != "cpu" and 0 < cards < here:
+        raise InputError(f"{here} processes on a machine with {cards} GPUs; start one for each")
     try:
-        # Weights to be spread are read by the hosts: one card may not hold them all.
-        yield team, "cpu" if spread else str(place.device)
-    finally:
-        if led:
-            team.end()
-        dist.destroy_process_group()
+        place = PartialState(cpu=device == "cpu", timeout=timeout)
+        gloo = place.backend == "gloo"
+        control = None if gloo else dist.new_group(backend="gloo", timeout=timeout)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())[:200]
+        raise TeamError(
+            f"the {launched_size()} processes did not find each other ({reason})"
+        ) from error
+    return ProcessTeam(place.device, control, in_lockstep=spread)
 
 
 def _timeout() -> float:

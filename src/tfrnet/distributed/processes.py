@@ -1,11 +1,15 @@
-"""A team of several processes, each with a whole model, over torch.distributed."""
+"""A team of several processes, each with a model, over torch.distributed.
+
+Processes meet in two ways only. `tell`: the others wait for the leader's next message. `_gather`:
+all exchange an envelope that says where each is and what went wrong. Who fails on the way to a
+gathering still sends its envelope, so that all end with the same error, said by the first process.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -18,12 +22,13 @@ from tfrnet.errors import InputError, TeamError, TfrnetError
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+# Where a process that cannot come to a gathering leaves the reason.
+_LAST_WORDS = "tfrnet/failed"
 
-@dataclass(frozen=True)
-class _Report:
-    """What a process says of its task before it hands the result on."""
 
-    shapes: tuple[tuple[tuple[int, ...], torch.dtype], ...] = ()
+class _Envelope(NamedTuple):
+    place: str
+    content: Any = None
     error: str = ""
     is_input: bool = False
 
@@ -47,6 +52,13 @@ class ProcessTeam(Team):
         self._control = control
         self._is_over = False
 
+    @property
+    def is_over(self) -> bool:
+        """Whether an error has parted the processes."""
+        return self._is_over
+
+    # Sharing work
+
     def map(self, tasks: Sequence[T], work: Callable[[T], Tensors]) -> Iterator[Tensors]:
         """Yield the work of every task in the order of tasks, to every process.
 
@@ -57,132 +69,178 @@ class ProcessTeam(Team):
         for start in range(0, len(tasks), self.size):
             turn = tasks[start : start + self.size]
             mine = turn[self.rank] if self.rank < len(turn) else turn[0]
-            result, report = self._attempt(mine, work)
-            reports = self._gather(report)
-            _refuse_failed(reports)
+            result: Tensors = ()
+            error: Exception | None = None
+            try:
+                result = tuple(part.detach().to(self.device).contiguous() for part in work(mine))
+            except Exception as failure:
+                if self.in_lockstep:
+                    # The others are in the middle of the pass, and cannot be reached.
+                    raise self._left(failure) from failure
+                error = failure
+            shapes = [(part.shape, part.dtype) for part in result]
+            found = self._gather(f"task {start} of {len(tasks)}", shapes, error)
             for owner in range(len(turn)):
-                parts = result if owner == self.rank else None
-                yield self._from(owner, parts, reports[owner])
+                yield self._from(owner, result, found[owner])
+
+    def _from(
+        self, owner: int, own: Tensors, shapes: Sequence[tuple[torch.Size, torch.dtype]]
+    ) -> Tensors:
+        """Return the result of one process, which all others receive."""
+        parts = own
+        if owner != self.rank:
+            parts = tuple(torch.empty(s, dtype=d, device=self.device) for s, d in shapes)
+        with self._lost_processes_named():
+            for part in parts:
+                dist.broadcast(part, owner)
+        return parts
 
     def map_objects(self, tasks: Sequence[T], work: Callable[[T], R]) -> Iterator[R]:
         """Do as `map` does, with results of any kind that can be pickled."""
         for start in range(0, len(tasks), self.size):
             turn = tasks[start : start + self.size]
-            result, report = None, _Report()
+            result, error = None, None
             if self.rank < len(turn):
                 try:
                     result = work(turn[self.rank])
-                except Exception as error:
-                    report = _failure(error)
-            found = self._gather((result, report))
-            _refuse_failed([report for _, report in found])
-            yield from (result for result, _ in found[: len(turn)])
-
-    def _attempt(self, task: T, work: Callable[[T], Tensors]) -> tuple[Tensors, _Report]:
-        try:
-            result = tuple(part.detach().to(self.device).contiguous() for part in work(task))
-        except Exception as error:
-            return (), _failure(error)
-        return result, _Report(tuple((tuple(part.shape), part.dtype) for part in result))
-
-    def _from(self, owner: int, parts: Tensors | None, report: _Report) -> Tensors:
-        """Return the result of one process, which all others receive."""
-        if parts is None:
-            parts = tuple(
-                torch.empty(shape, dtype=dtype, device=self.device)
-                for shape, dtype in report.shapes
-            )
-        with _lost_processes_named():
-            for part in parts:
-                dist.broadcast(part, owner)
-        return parts
-
-    def tell(self, message: Any) -> Any:
-        """Hand a message of the leader to all; the others pass None. Return it."""
-        if self._is_over:
-            raise TeamError("the processes have parted after an error; start the command again")
-        box = [message]
-        with self.together(), _lost_processes_named():
-            dist.broadcast_object_list(box, 0, self._control)
-        return box[0]
-
-    @contextmanager
-    def together(self) -> Iterator[None]:
-        """Do something that all processes do; an error in it is the end of the team.
-
-        It may have left them at different places, where they would wait for each other in vain.
-        """
-        try:
-            yield
-        except BaseException:
-            self._is_over = True
-            raise
+                except Exception as failure:
+                    error = failure
+            found = self._gather(f"object {start} of {len(tasks)}", result, error)
+            yield from found[: len(turn)]
 
     def adapt(self, model: PreTrainedModel) -> None:
         """Spread the model's weights over the processes, if they are to be."""
         if self.in_lockstep:
             shard(model, self.device)
 
-    @property
-    def is_over(self) -> bool:
-        """Whether an error has parted the processes."""
-        return self._is_over
+    # Leading and following
+
+    def tell(self, message: Any) -> Any:
+        """Hand a message of the leader to all; the others pass None. Return it."""
+        if self._is_over:
+            raise TeamError("the processes have parted after an error; start the command again")
+        box = [message]
+        with self._lost_processes_named():
+            dist.broadcast_object_list(box, 0, self._control)
+        return box[0]
 
     def end(self) -> None:
         """Let the others go, if they still listen."""
         if self.leads and not self._is_over:
-            self.tell(End())
+            with suppress(TeamError):  # who does not listen any more has gone already
+                self.tell(End())
         self._is_over = True
+
+    # Going on together, or not at all
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Do something that all processes do; an error in it is the end of the team."""
+        try:
+            yield
+        except BaseException as error:
+            if not self._is_over:
+                text = "" if isinstance(error, Exception) else "interrupted"
+                with suppress(TfrnetError):
+                    self._gather("an error", None, TeamError(text) if text else error)
+                self._is_over = True
+                mark_agreed(error)
+            raise
 
     def agree(self, facts: dict[str, str], error: Exception | None = None) -> None:
         """Raise unless all processes have the same facts and none an error."""
-        text = " ".join(str(error).split()) if error else ""
-        with self.together():
-            _compare(self._gather((facts, text)))
+        found = self._gather("facts", facts, error)
+        for rank, other in enumerate(found):
+            for name, value in found[0].items():
+                if other.get(name) != value:
+                    self._is_over = True
+                    raise mark_agreed(
+                        InputError(
+                            f"the processes differ in {name}: {value} on process 0, "
+                            f"{other.get(name)} on process {rank}; nothing was changed"
+                        )
+                    )
 
-    def _gather(self, mine: Any) -> list[Any]:
+    def leaders(self, value: R) -> R:
+        """Return the leader's value, where all processes have come to the same place."""
+        first: R = self._gather("the leader's value", value if self.leads else None)[0]
+        return first
+
+    def _gather(self, place: str, content: Any, error: BaseException | None = None) -> list[Any]:
+        """Return the contents of all processes, or raise in all what one of them could not do."""
+        mine = _Envelope(place, content)
+        if error is not None:
+            mine = _Envelope(place, None, _text(error), isinstance(error, TfrnetError))
         found: list[Any] = [None] * self.size
-        with _lost_processes_named():
+        with self._lost_processes_named():
             dist.all_gather_object(found, mine, self._control)
-        return found
+        for rank, envelope in enumerate(found):
+            if envelope.error:
+                self._is_over = True
+                kind = InputError if envelope.is_input else TeamError
+                who = "" if rank == 0 else f"process {rank}: "
+                raise mark_agreed(kind(f"{who}{envelope.error}; nothing was changed")) from error
+        if any(envelope.place != place for envelope in found):
+            self._is_over = True
+            places = ", ".join(f"{e.place} (process {rank})" for rank, e in enumerate(found))
+            raise mark_agreed(
+                TeamError(f"the processes took different ways: {places}; nothing was changed")
+            )
+        return [envelope.content for envelope in found]
+
+    def _left(self, error: Exception) -> Exception:
+        """Leave the reason for those who will miss this process, unless it misses another one."""
+        self._is_over = True
+        if reason := _last_words():
+            return _lost(reason)
+        reason = f"process {self.rank}: {_text(error)}"
+        with suppress(Exception):
+            _store().set(_LAST_WORDS, reason)
+        return error if isinstance(error, TfrnetError) else TeamError(f"{reason}; nothing changed")
+
+    @contextmanager
+    def _lost_processes_named(self) -> Iterator[None]:
+        """Say what it means when torch.distributed cannot reach a process any more."""
+        try:
+            yield
+        except BaseException as error:
+            self._is_over = True
+            if not isinstance(error, (RuntimeError, EOFError)):
+                raise
+            raise _lost(_last_words() or " ".join(str(error).split())[:200]) from error
 
 
-def _compare(found: Sequence[tuple[dict[str, str], str]]) -> None:
-    """Raise what a process has said, or where the facts of two differ."""
-    for rank, (_, said) in enumerate(found):
-        if said:
-            raise InputError(said if rank == 0 else f"process {rank}: {said}")
-    first = found[0][0]
-    for rank, (other, _) in enumerate(found):
-        for name, value in first.items():
-            if other[name] != value:
-                raise InputError(
-                    f"the processes differ in {name}: {value} on process 0, {other[name]} on "
-                    f"process {rank}; nothing was changed"
-                )
+def _lost(reason: str) -> TeamError:
+    return TeamError(
+        f"another process was lost or does not answer ({reason}); what was committed before "
+        "stands, nothing else was changed, and the same command goes on"
+    )
 
 
-def _failure(error: Exception) -> _Report:
-    text = " ".join(str(error).split()) or type(error).__name__
-    return _Report(error=text, is_input=isinstance(error, TfrnetError))
+def mark_agreed(error: BaseException) -> BaseException:
+    """Mark an error that every process has, so that one is enough to say it."""
+    error.agreed = True  # type: ignore[attr-defined]
+    return error
 
 
-def _refuse_failed(reports: Sequence[_Report]) -> None:
-    """Raise in every process what one of them could not do."""
-    for rank, report in enumerate(reports):
-        if report.error:
-            kind = InputError if report.is_input else TeamError
-            raise kind(f"process {rank}: {report.error}; nothing was changed")
+def is_agreed(error: BaseException) -> bool:
+    """Tell whether every process has this error."""
+    return bool(getattr(error, "agreed", False))
 
 
-@contextmanager
-def _lost_processes_named() -> Iterator[None]:
-    """Say what it means when torch.distributed cannot reach a process any more."""
-    try:
-        yield
-    except (RuntimeError, EOFError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise TeamError(
-            f"another process was lost or does not answer ({reason}); what was committed before "
-            "stands, nothing else was changed, and the same command goes on"
-        ) from error
+def _text(error: BaseException) -> str:
+    text = " ".join(str(error).split()).removesuffix("; nothing was changed")
+    return text or type(error).__name__
+
+
+def _store() -> Any:
+    return dist.distributed_c10d._get_default_store()
+
+
+def _last_words() -> str:
+    """Return why a process has left, if it said so."""
+    with suppress(Exception):
+        store = _store()
+        if store.check([_LAST_WORDS]):
+            return str(store.get(_LAST_WORDS).decode())
+    return ""

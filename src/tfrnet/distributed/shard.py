@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import nn
 
+from tfrnet.errors import InputError
 from tfrnet.models.fingerprint import fingerprint
 from tfrnet.models.layers import decoder_layers
 
@@ -29,6 +30,11 @@ def shard(model: PreTrainedModel, device: torch.device) -> None:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
+    if model.dtype == torch.float16:
+        raise InputError(
+            "float16 scores are scaled until they fit, by each process on its own, which cannot be "
+            "with weights spread over them; use bfloat16"
+        )
     _fingerprints[model] = fingerprint(model)
     model.requires_grad_(False)
     mesh = init_device_mesh(device.type, (torch.distributed.get_world_size(),))

@@ -61,6 +61,10 @@ class Team:
     def adapt(self, model: PreTrainedModel) -> None:
         """Let a model that is loaded in every process do what the team needs of it."""
 
+    def leaders(self, value: R) -> R:
+        """Return the leader's value, where all processes have come to the same place."""
+        return value
+
     def agree(self, facts: dict[str, str], error: Exception | None = None) -> None:
         """Raise unless all processes have the same facts and none an error."""
         if error:

@@ -17,15 +17,9 @@ if TYPE_CHECKING:
 
 def load_together(team: Team, load: Callable[[], LoadedModel]) -> LoadedModel:
     """Load a model in every process, or raise in all if one cannot or has another."""
-    loaded, facts, failure = None, {}, None
-    try:
+    with team.together():
         loaded = load()
-        if team.size > 1:
-            facts = _facts(team, loaded)
-    except Exception as error:
-        failure = error
-    team.agree(facts, failure)
-    assert loaded is not None
+        team.agree(_facts(team, loaded) if team.size > 1 else {})
     team.adapt(loaded.model)
     return loaded
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -88,12 +90,17 @@ class Evaluator:
         return texts
 
     def _cached(self, kind: str, inputs: Any, compute: Callable[[], Any], steps: int) -> Any:
+        if self.team.size > 1:
+            # Answers of several processes are put together, so all must ask the same of the same.
+            asked = hashlib.sha256(json.dumps([kind, inputs], sort_keys=True).encode())
+            now = model_digest(self.loaded.model) or "unknown"
+            self.team.agree({"what is asked": asked.hexdigest()[:16], "the model": now[:16]})
         digest = model_digest(self.loaded.model) if self.cache else None
         if self.cache is None or digest is None:
             return compute()
         key = self.cache.key(digest, kind, inputs, input_device(self.loaded.model).type)
         # All processes must take the same way, whoever has which cache.
-        value = self.team.tell(self.cache.get(key) if self.team.leads else None)
+        value = self.team.leaders(self.cache.get(key) if self.team.leads else None)
         if value is None:
             value = compute()
             if self.team.leads:

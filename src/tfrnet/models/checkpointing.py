@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
+def can_be_checkpointed(model: PreTrainedModel) -> bool:
+    """Tell whether a model's layers can be computed again."""
+    return any(isinstance(module, GradientCheckpointingLayer) for module in model.modules())
+
+
 @contextmanager
 def checkpointed(model: PreTrainedModel, wanted: bool) -> Iterator[None]:
     """Recompute each layer's activations in the backward pass instead of keeping them.

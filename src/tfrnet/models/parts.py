@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import torch
+from accelerate.utils.memory import should_reduce_batch_size
 
 from tfrnet.errors import InputError
 from tfrnet.masking.mask import FlattenedBatchError
@@ -55,7 +56,10 @@ def _try(part: list[int], work: Work[T], done: list[T]) -> list[list[int]]:
         if len(part) == 1:
             raise
         return [[i] for i in part]
-    except torch.OutOfMemoryError:
+    except RuntimeError as error:
+        # Not only torch's own error: libraries it calls have words of their own for it.
+        if not (isinstance(error, torch.OutOfMemoryError) or should_reduce_batch_size(error)):
+            raise
         middle = len(part) // 2
         return [part[:middle], part[middle:]] if middle else [part]
     return []

@@ -10,6 +10,7 @@ from torch import nn
 
 from tfrnet.errors import InputError
 from tfrnet.masking.channels import is_projection, output_width
+from tfrnet.models.checkpointing import can_be_checkpointed
 from tfrnet.models.layers import decoder_layers
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ _SHARE_OF_FREE = 0.8
 _KEPT_OVER_OUTPUTS = 2.0
 _KEPT_OVER_LAYER_INPUTS = 1.5
 _WIDE_COPIES = 4
+_SHARE_OF_GRADIENTS = 0.2
+_GRADIENT_COPIES = 6
 
 
 @dataclass(frozen=True)
@@ -47,12 +50,16 @@ class Passes:
 
 def choose_passes(model: PreTrainedModel, longest: int, checkpointing: bool) -> Passes:
     """Return passes that fit the free memory of the GPU a model is on."""
-    device = next(model.parameters()).device
-    if device.type != "cuda":
+    devices = {parameter.device for parameter in model.parameters()}
+    if any(device.type != "cuda" for device in devices):
         return Passes(gradient_checkpointing=checkpointing)
+    budget = activation_budget(model, min(map(_free_bytes, devices)))
+    return passes_within(budget, model, longest, checkpointing)
+
+
+def _free_bytes(device: torch.device) -> int:
     free, _ = torch.cuda.mem_get_info(device)
-    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return passes_within(activation_budget(model, free + unused), model, longest, checkpointing)
+    return int(free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device))
 
 
 def activation_budget(model: PreTrainedModel, free: int) -> int:
@@ -76,16 +83,20 @@ def passes_within(budget: int, model: PreTrainedModel, longest: int, checkpointi
         return Passes(gradient_checkpointing=checkpointing)
     hidden, size = model.config.get_text_config().hidden_size, model.dtype.itemsize
     copies = _WIDE_COPIES * 4 * max(map(max, outputs))
+    # Part of it is for gradients, of which there are several copies for every example.
+    examples = int(_SHARE_OF_GRADIENTS * budget / (_GRADIENT_COPIES * 4 * sum(map(sum, outputs))))
+    budget = int((1 - _SHARE_OF_GRADIENTS) * budget)
     kept = _KEPT_OVER_OUTPUTS * size * sum(map(sum, outputs)) + copies
     tokens = int(budget / kept)
-    if checkpointing or tokens < max(_ENOUGH_TOKENS, longest):
-        checkpointing = True
+    if tokens < max(_ENOUGH_TOKENS, longest):
+        checkpointing = checkpointing or can_be_checkpointed(model)
+    if checkpointing:
         kept = _KEPT_OVER_LAYER_INPUTS * size * hidden * len(outputs)
         kept += _KEPT_OVER_OUTPUTS * size * max(map(sum, outputs)) + copies
         tokens = int(budget / kept)
     forward = int(budget / (_KEPT_OVER_OUTPUTS * size * max(map(sum, outputs)) + copies))
     return Passes(
-        _MOST_EXAMPLES,
+        max(1, min(examples, _MOST_EXAMPLES)),
         max(1, min(tokens, _MOST_TOKENS)),
         max(1, min(forward, _MOST_FORWARD_TOKENS)),
         checkpointing,

@@ -45,15 +45,29 @@ class Rivals:
         """Return logit(token) - logit(rival) of every answer token. [T]."""
         logits = answer_logits(model, batch)
         targets = batch.targets.to(logits.device).unsqueeze(1)
-        key = batch.prompts, tuple(batch.targets.tolist())
-        if key not in self._known:
-            others = logits.detach().scatter(1, targets, -torch.inf)
-            if self._allowed is not None:
-                barred = torch.ones(logits.shape[1], dtype=torch.bool, device=logits.device)
-                barred[self._allowed.to(logits.device)] = False
-                others[:, barred] = -torch.inf
-            self._known[key] = others.argmax(1, keepdim=True)
-        return (logits.gather(1, targets) - logits.gather(1, self._known[key])).squeeze(1)
+        # By example, not by batch: how examples are cut into batches may change on the way.
+        answers = torch.split(batch.targets.cpu(), batch.answer_tokens.tolist())
+        keys = [
+            (prompt, *answer.tolist())
+            for prompt, answer in zip(batch.prompts, answers, strict=True)
+        ]
+        if not all(key in self._known for key in keys):
+            found = self._likeliest(logits.detach(), targets)
+            for key, own in zip(
+                keys, torch.split(found, batch.answer_tokens.tolist()), strict=True
+            ):
+                self._known.setdefault(key, own)
+        rivals = torch.cat([self._known[key] for key in keys])
+        return (logits.gather(1, targets) - logits.gather(1, rivals)).squeeze(1)
+
+    def _likeliest(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return the likeliest other token at every position. [T, 1]."""
+        others = logits.scatter(1, targets, -torch.inf)
+        if self._allowed is not None:
+            barred = torch.ones(logits.shape[1], dtype=torch.bool, device=logits.device)
+            barred[self._allowed.to(logits.device)] = False
+            others[:, barred] = -torch.inf
+        return others.argmax(1, keepdim=True)
 
 
 def answer_tokens(examples: Iterable[Encoded]) -> set[int]:

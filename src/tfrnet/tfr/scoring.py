@@ -17,7 +17,7 @@ import torch
 from tfrnet.data.examples import Encoded, batches
 from tfrnet.distributed.team import SOLO, Team, Tensors
 from tfrnet.masking.mask import ChannelMask
-from tfrnet.models.checkpointing import checkpointed
+from tfrnet.models.checkpointing import can_be_checkpointed, checkpointed
 from tfrnet.models.forward import (
     Batch,
     PaddingSide,
@@ -97,11 +97,14 @@ def score_channels(
     losses: list[float] = []
     kept: list[tuple[torch.Tensor, torch.Tensor]] = []
 
-    def work(group: list[int]) -> Tensors:
-        found = _group_gradients(mask, examples, group, options, answer_losses)
-        gradients, _, values = found
-        added = _added_up(*found, ceiling)
+    def of_part(part: list[int]) -> Tensors:
+        gradients, counts, values = _part_gradients(mask, examples, part, options, answer_losses)
+        added = _added_up(gradients, counts, values, ceiling).unsqueeze(0)
         return (added, values, gradients) if keep_examples else (added, values)
+
+    def work(group: list[int]) -> Tensors:
+        added, *others = _joined(mask, group, of_part, options)
+        return added.sum(0), *others
 
     with _ready_to_score(mask, options):
         for added, values, *gradients in options.team.map(groups, work):
@@ -139,9 +142,12 @@ def gradients_of(
     """Return the gradients of all examples, in their order, without scores made of them."""
     groups = options.groups(examples)
 
-    def work(group: list[int]) -> Tensors:
-        gradients, _, values = _group_gradients(mask, examples, group, options, objective)
+    def of_part(part: list[int]) -> Tensors:
+        gradients, _, values = _part_gradients(mask, examples, part, options, objective)
         return gradients, values
+
+    def work(group: list[int]) -> Tensors:
+        return _joined(mask, group, of_part, options)
 
     with _ready_to_score(mask, options):
         found = [(gradients, values) for gradients, values in options.team.map(groups, work)]
@@ -168,30 +174,35 @@ def _ready_to_score(mask: ChannelMask, options: ScoreOptions) -> Iterator[None]:
         yield
 
 
-def _group_gradients(
+def _joined(
+    mask: ChannelMask,
+    group: list[int],
+    of_part: Callable[[list[int]], Tensors],
+    options: ScoreOptions,
+) -> Tensors:
+    """Return what comes of a group's examples, from as many parts as the memory makes of it."""
+
+    def sparing(part: list[int]) -> Tensors:
+        with checkpointed(mask.model, True):
+            return of_part(part)
+
+    can_spare = not options.gradient_checkpointing and can_be_checkpointed(mask.model)
+    whole = options.team.in_lockstep
+    parts = in_parts(group, of_part, sparing if can_spare else None, whole)
+    return parts[0] if len(parts) == 1 else tuple(map(torch.cat, zip(*parts, strict=True)))
+
+
+def _part_gradients(
     mask: ChannelMask,
     examples: Sequence[Encoded],
-    group: list[int],
+    part: list[int],
     options: ScoreOptions,
     objective: Objective,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return dL(x)/dm [B, C], |T_x| [B] and L(x) [B] of a group of examples."""
+    """Return dL(x)/dm [B, C], |T_x| [B] and L(x) [B] of some examples."""
     device = input_device(mask.model)
-
-    def work(part: list[int]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        batch = collate([examples[i] for i in part], device, options.padding_side)
-        return _batch_gradients(mask, batch, options, objective)
-
-    def sparing(part: list[int]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        with checkpointed(mask.model, True):
-            return work(part)
-
-    last_resort = None if options.gradient_checkpointing else sparing
-    parts = in_parts(group, work, last_resort, whole=options.team.in_lockstep)
-    if len(parts) == 1:
-        return parts[0]
-    gradients, counts, values = (torch.cat(pieces) for pieces in zip(*parts, strict=True))
-    return gradients, counts, values
+    batch = collate([examples[i] for i in part], device, options.padding_side)
+    return _batch_gradients(mask, batch, options, objective)
 
 
 def _batch_gradients(
