@@ -35,7 +35,8 @@ scoring.collate = collate
 """
 
 
-@pytest.fixture(scope="module")
+# For the session: a worker that takes tests of other modules in between keeps it.
+@pytest.fixture(scope="session")
 def launcher() -> Iterator[Launcher]:
     launcher = Launcher()
     yield launcher
@@ -84,7 +85,7 @@ def test_any_number_of_processes_ends_in_the_same_bits(
     more = ["--preset", settings] if settings != "solve" else ["--set", "step=solve"]
     more += ["--set", "anchor_examples=3"] if settings == "solve" else []
     states = []
-    for size in (1, 2, 3):
+    for size in (1, 2, 3) if settings == "default" else (1, 2):
         output, state = tmp_path / f"output{size}", tmp_path / f"state{size}"
         patch = _COUNT_PASSES.format(folder=str(output))
         ended = launcher.run(size, [*command, *more, "--state", state], output, patch)
@@ -103,11 +104,11 @@ def test_any_number_of_processes_ends_in_the_same_bits(
         assert [check for check in verify(state) if not check.passed] == []
 
 
-@pytest.mark.parametrize("size", [2, 3])
 def test_weights_spread_over_the_processes_end_in_the_same_bits(
-    launcher: Launcher, command: list[object], tmp_path: Path, size: int
+    launcher: Launcher, command: list[object], tmp_path: Path
 ) -> None:
-    output = tmp_path / "output"
+    """With three, of which one has no pass of its own in every second turn."""
+    size, output = 3, tmp_path / "output"
     weigh = f"""
 import tfrnet.distributed.processes as processes
 real = processes.shard
@@ -424,7 +425,7 @@ def test_an_evaluation_is_shared_and_says_the_same(
     arguments = ["eval", "--model", tiny_folder, "--device", "cpu", "--data-dir", tmp_path / "data"]
     arguments += ["--tasks", "boolq,arithmetic", "--limit", "7", "--batch-size", "2", "--json"]
     found = []
-    for size in (1, 2, 3):
+    for size in (1, 2):
         own = {"TFRNET_CACHE": str(tmp_path / f"cache{size}")}
         samples = tmp_path / f"samples{size}"
         more = ["--samples", samples]
@@ -434,11 +435,11 @@ def test_an_evaluation_is_shared_and_says_the_same(
         result = json.loads(ended[0].out)
         assert result["cached"] == 0
         found.append((result["results"], samples.read_text()))
-        # The second time nothing is computed, by any process.
-        again = launcher.run(size, arguments, tmp_path / f"output{size}", "", own)
-        assert json.loads(again[0].out)["cached"] > 0
-        assert json.loads(again[0].out)["results"] == result["results"]
-    assert found[0] == found[1] == found[2]
+    assert found[0] == found[1]
+    # The second time nothing is computed, by any process.
+    again = launcher.run(2, arguments, tmp_path / "output2", "", own)
+    assert json.loads(again[0].out)["cached"] > 0
+    assert json.loads(again[0].out)["results"] == found[1][0]
     ended = launcher.run(2, arguments, tmp_path / "fsdp", "", {"ACCELERATE_USE_FSDP": "true"})
     assert "not be evaluated" in said(ended[0])
 

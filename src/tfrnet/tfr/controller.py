@@ -123,7 +123,7 @@ class TFRNet(BaseUnlearner[ChannelState]):
 
         They depend on nothing that requests change, so a state that is taken up again has the same.
         """
-        if self.config.anchor_examples == 0:
+        if self.config.anchor_examples == 0 or not self.config.use_retain:
             return torch.empty(0, self.mask.index.total)
         if self._anchors is None:
             chosen = sample_indices(
