@@ -31,6 +31,23 @@ def test_interference_is_what_was_measured():
         assert shown in LOG
 
 
+def test_the_run_with_the_whole_pool_is_what_was_measured():
+    result = json.loads((RUNS / "pool-whole.json").read_text())
+    assert result["seed"] >= FIRST_TUNING_SEED
+    for number, request in enumerate(result["requests"], 1):
+        losses = "guard_loss_before", "guard_loss_after"
+        guard = " | ".join(f"{request[name]:.4f}" for name in losses)
+        right = ", ".join(map(str, request["right_percent_by_request"]))
+        assert f"| {number} | {guard} | {request['forget_loss_after']:.2f} | {right} |" in LOG
+        assert request["guard_loss_after"] <= 1.05 * request["guard_loss_before"] + 1e-4
+    after_five = result["requests"][4]
+    right = after_five["right_percent_by_request"]
+    drift = after_five["guard_loss_after"] / result["requests"][0]["guard_loss_before"]
+    assert f"{sum(right) / 5:.0f} % right after five requests" in LOG
+    assert f"guard loss {drift:.2f} times" in LOG
+    assert f"held-out arithmetic at {result['held_out_after_5']:.0f} %" in LOG
+
+
 def test_the_guard_held_in_every_run():
     for name in ("solved-steps.jsonl", "rivals.jsonl"):
         for row in read_rows(RUNS / name):
