@@ -12,17 +12,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from safetensors.torch import load_file
 
 from tests import tiny
 from tests.datasets import made_up_folder
 from tests.distributed.launcher import Ended, Launcher
+from tests.states import story, tensors
 from tfrnet.state.store import StateStore
 from tfrnet.state.verify import verify
 
 REQUESTS = 3
-# Of what the ledger says of a request, this differs from run to run.
-VARYING = {"time", "seconds", "memory", "hash", "previous", "request_digest"}
 
 _COUNT_PASSES = """
 import tfrnet.tfr.scoring as scoring
@@ -56,20 +54,6 @@ def command(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> list
         *("--device", "cpu", "--batch-size", "2", "--set", "guard_examples=5"),
         *("--set=retain_examples=5", "--set", "guard_relative=0.05"),
     ]
-
-
-def tensors(state: Path) -> dict[str, dict[str, bytes]]:
-    """The tensors of every generation, as bytes."""
-    return {
-        path.name: {name: value.numpy().tobytes() for name, value in load_file(path).items()}
-        for path in sorted((state / "generations").glob("*.safetensors"))
-    }
-
-
-def story(state: Path) -> list[dict]:
-    """What the ledger says of the requests, without what differs from run to run."""
-    lines = [json.loads(line) for line in (state / "ledger.jsonl").read_text().splitlines()[1:]]
-    return [{k: v for k, v in line.items() if k not in VARYING} for line in lines]
 
 
 def said(ended: Ended) -> str:

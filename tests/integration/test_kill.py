@@ -19,16 +19,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from safetensors.torch import load_file
 
 from tests import tiny
+from tests.states import story, tensors
 from tfrnet.state.store import StateStore
 from tfrnet.state.verify import verify
 
 REQUESTS = 8
 MOMENTS = 12
-# Of what the ledger says of a request, this differs from run to run.
-VARYING = {"time", "seconds", "memory", "hash", "previous", "request_digest"}
 
 # Reads the arguments of a run as a line of JSON, answers with the process id, then with the exit
 # code (negative for a signal). Syncs are slowed down so that many moments fall into a commit.
@@ -118,20 +116,6 @@ def wait_for(condition: Callable[[], bool], seconds: float = 30) -> None:
     while not condition():
         assert time.monotonic() < end, "nothing happened"
         time.sleep(0.002)
-
-
-def tensors(folder: Path) -> dict[str, dict[str, bytes]]:
-    """The tensors of every generation, as bytes."""
-    return {
-        path.name: {name: value.numpy().tobytes() for name, value in load_file(path).items()}
-        for path in sorted((folder / "generations").glob("*.safetensors"))
-    }
-
-
-def story(folder: Path) -> list[dict]:
-    """What the ledger says of the requests, without what differs from run to run."""
-    lines = (folder / "ledger.jsonl").read_text().splitlines()[1:]
-    return [{k: v for k, v in json.loads(line).items() if k not in VARYING} for line in lines]
 
 
 def lines_of_ledger(folder: Path) -> int:

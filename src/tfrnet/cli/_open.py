@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tfrnet.cli._output import Output
 from tfrnet.data.requests import Request, read_examples, refuse_overlap
@@ -43,19 +42,17 @@ class SessionOptions:
     team: Team
 
 
-@contextmanager
-def leader_of_team(device: str, output: Output) -> Iterator[tuple[Team, str] | None]:
-    """Yield the team and its leader's device; None in the other processes, when all is done."""
+def lead(work: Callable[[SessionOptions], int], output: Output, device: str, **rest: Any) -> int:
+    """Do the work in the first of the processes launched, or the only one; the others follow."""
     from tfrnet.distributed.follow import follow
     from tfrnet.distributed.launch import joined_team
 
     with joined_team(device) as (team, own_device):
         if team.leads:
-            yield team, own_device
-            return
+            return work(SessionOptions(device=own_device, team=team, **rest))
         place = team.device.type
         follow(team, lambda wanted: load(wanted.model, wanted.dtype, own_device, output, place))
-        yield None
+        return 0
 
 
 def open_session(

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tfrnet.cli import _options as opt
-from tfrnet.cli._open import SessionOptions, leader_of_team, open_session
+from tfrnet.cli._open import SessionOptions, lead, open_session
 from tfrnet.cli._output import Output, outcome_line
 from tfrnet.errors import InterruptError
 
@@ -39,28 +39,24 @@ def command(
     2: the input cannot be used.
     """
     output = Output(as_json)
-    with leader_of_team(device, output) as leading:
-        if leading is None:
-            return 0
-        team, device = leading
-        options = SessionOptions(
-            state=state,
-            model=model,
-            retain=retain,
-            guard=guard,
-            method=method,
-            guarded=guarded,
-            preset=preset,
-            overrides=overrides or [],
-            seed=seed,
-            dtype=dtype,
-            device=device,
-            batch_size=batch_size,
-            keep=keep,
-            gradient_checkpointing=gradient_checkpointing,
-            team=team,
-        )
-        return _forget(request, options, output)
+    return lead(
+        lambda options: _forget(request, options, output),
+        output,
+        device=device,
+        state=state,
+        model=model,
+        retain=retain,
+        guard=guard,
+        method=method,
+        guarded=guarded,
+        preset=preset,
+        overrides=overrides or [],
+        seed=seed,
+        dtype=dtype,
+        batch_size=batch_size,
+        keep=keep,
+        gradient_checkpointing=gradient_checkpointing,
+    )
 
 
 def _forget(request: Path, options: SessionOptions, output: Output) -> int:

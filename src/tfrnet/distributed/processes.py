@@ -147,9 +147,9 @@ class ProcessTeam(Team):
                 mark_agreed(error)
             raise
 
-    def agree(self, facts: dict[str, str], error: Exception | None = None) -> None:
-        """Raise unless all processes have the same facts and none an error."""
-        found = self._gather("facts", facts, error)
+    def agree(self, facts: dict[str, str]) -> None:
+        """Raise unless all processes have the same facts."""
+        found = self._gather("facts", facts)
         for rank, other in enumerate(found):
             for name, value in found[0].items():
                 if other.get(name) != value:

@@ -65,10 +65,8 @@ class Team:
         """Return the leader's value, where all processes have come to the same place."""
         return value
 
-    def agree(self, facts: dict[str, str], error: Exception | None = None) -> None:
-        """Raise unless all processes have the same facts and none an error."""
-        if error:
-            raise error
+    def agree(self, facts: dict[str, str]) -> None:
+        """Raise unless all processes have the same facts."""
 
 
 SOLO = Team()

@@ -90,12 +90,12 @@ class Evaluator:
         return texts
 
     def _cached(self, kind: str, inputs: Any, compute: Callable[[], Any], steps: int) -> Any:
-        if self.team.size > 1:
+        shared = self.team.size > 1
+        digest = model_digest(self.loaded.model) if self.cache or shared else None
+        if shared:
             # Answers of several processes are put together, so all must ask the same of the same.
-            asked = hashlib.sha256(json.dumps([kind, inputs], sort_keys=True).encode())
-            now = model_digest(self.loaded.model) or "unknown"
-            self.team.agree({"what is asked": asked.hexdigest()[:16], "the model": now[:16]})
-        digest = model_digest(self.loaded.model) if self.cache else None
+            asked = hashlib.sha256(json.dumps([kind, inputs], sort_keys=True).encode()).hexdigest()
+            self.team.agree({"what is asked": asked[:16], "the model": (digest or "unknown")[:16]})
         if self.cache is None or digest is None:
             return compute()
         key = self.cache.key(digest, kind, inputs, input_device(self.loaded.model).type)

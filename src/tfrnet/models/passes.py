@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 DEFAULT_BATCH = 8
 # On a GPU tokens count, not examples.
 _MOST_EXAMPLES = 64
-# Beyond this many tokens a pass with a gradient is no faster; without one, beyond this many.
+# A GPU is expected to be busy with this many tokens; without a gradient there is room for more.
 _MOST_TOKENS = 8192
 _MOST_FORWARD_TOKENS = 16384
-# Fewer tokens leave a GPU idle for longer than computing activations again would take.
+# With fewer tokens it is expected to idle for longer than computing activations again takes.
 _ENOUGH_TOKENS = 1024
 # What activations may take: this share of the weights or these bytes, and of what is free.
 _SHARE_OF_WEIGHTS = 0.25
