@@ -169,6 +169,12 @@ class TFRConfig(Settings):
         "solve: hold every token of those answers in place, instead of each answer on average",
         when={"step": "solve"},
     )
+    hold_guard: bool = option(
+        False,
+        "solve: keep the guard examples' mean loss in place as far as its gradient on the untouched "
+        "model foresees; the guard still measures all else",
+        when={"step": "solve"},
+    )
     memory_rows: int = option(
         0,
         "solve: directions of the mask that are remembered of earlier requests, and kept from "

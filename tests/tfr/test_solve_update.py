@@ -121,6 +121,18 @@ def test_anchors_can_hold_every_token():
     assert held < sideways
 
 
+def test_the_guard_examples_can_be_held_on_average():
+    (request,) = tiny.requests(1)
+
+    def rise(hold_guard):
+        config = replace(CONFIG, steps=1, step_margin=0.1, use_guard=False, retain_stiffness=1e3)
+        config = replace(config, anchor_examples=0, hold_guard=hold_guard)
+        outcome = make_net(config).forget(request)
+        return abs(outcome.guard_loss_after - outcome.guard_loss_before)
+
+    assert rise(True) < 0.2 * rise(False)
+
+
 def test_earlier_requests_are_kept_from_coming_back():
     first, *others = tiny.requests(4)
     config = replace(CONFIG, steps=1, step_margin=1.0, use_guard=False, retain_examples=2)

@@ -56,6 +56,7 @@ class TFRNet(BaseUnlearner[ChannelState]):
     ) -> None:
         self.config: TFRConfig
         self._anchors: torch.Tensor | None = None
+        self._guard_gradient: torch.Tensor | None = None
         super().__init__(model, tokenizer, retain, config or TFRConfig(), **options)
         self._options = ScoreOptions(
             batch_size=self.passes.examples,
@@ -97,6 +98,7 @@ class TFRNet(BaseUnlearner[ChannelState]):
             self.config,
             lambda: self._timed_guard_loss(say, account),
             lambda: self._anchor_rows(say, account),
+            lambda: self._guard_rows(say, account),
             say,
             account,
         )
@@ -138,6 +140,21 @@ class TFRNet(BaseUnlearner[ChannelState]):
                 found = gradients_of(self.mask, examples, self._options)
             self._anchors = weighed_rows(found, self.config.retain_sharpness)
         return self._anchors
+
+    def _guard_rows(self, say: Report, account: Account) -> torch.Tensor:
+        """Return the gradient of the guard's whole loss on the untouched model, computed once.
+
+        One row for all of them: what happens to their mean is foreseen, not to any one of them.
+        """
+        if not self.config.hold_guard:
+            return torch.empty(0, self.mask.index.total)
+        if self._guard_gradient is None:
+            with account.time("anchors"):
+                say("scoring guard examples on the untouched model")
+                self.mask.set(torch.ones_like(self.state.mask))
+                found = gradients_of(self.mask, self._guard_encoded, self._options)
+            self._guard_gradient = found.gradients.sum(0, keepdim=True)
+        return self._guard_gradient
 
     def _outcome(
         self,

@@ -38,6 +38,7 @@ class Probe:
     config: TFRConfig
     measure_guard: Callable[[], float]
     anchor_rows: Callable[[], torch.Tensor]
+    guard_rows: Callable[[], torch.Tensor]
     say: Report
     account: Account
 

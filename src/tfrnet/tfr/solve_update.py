@@ -53,6 +53,7 @@ def solve_update(
             break
         lost = retain.lost(mask) if attempts else forget.values.new_zeros(len(retain.rows))
         wanted = wanted_rows(forget, falls, retain.rows, lost, earlier, config)
+        wanted += held_rows(probe.guard_rows().to(mask), config.retain_stiffness)
         move = solved_step(mask, wanted, fisher, pool, config)
         share, now = 1.0, verdict.after
         for _ in range(config.backtracks + 1):
@@ -134,9 +135,13 @@ def wanted_rows(
         stiffness = config.retain_stiffness / max(1, len(retain))
         wanted.append(Rows(retain, -lost.to(rows), stiffness))
     if earlier is not None:
-        known = earlier[earlier.any(1)].to(rows)
-        wanted.append(Rows(known, rows.new_zeros(len(known)), config.memory_stiffness))
+        wanted += held_rows(earlier[earlier.any(1)].to(rows), config.memory_stiffness)
     return wanted
+
+
+def held_rows(rows: torch.Tensor, stiffness: float) -> list[Rows]:
+    """Return rows that are to stay in place, or nothing where there are none."""
+    return [Rows(rows, rows.new_zeros(len(rows)), stiffness)] if len(rows) else []
 
 
 def solved_step(
