@@ -171,8 +171,8 @@ class TFRConfig(Settings):
     )
     hold_guard: bool = option(
         False,
-        "solve: keep the guard examples' mean loss in place as far as its gradient on the untouched "
-        "model foresees; the guard still measures all else",
+        "solve: keep the guard examples' mean loss in place as far as its gradient on the "
+        "untouched model foresees; the guard still measures all else",
         when={"step": "solve"},
     )
     memory_rows: int = option(
