@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from tfrnet.config import TFRConfig
 from tfrnet.data.examples import Example
 from tfrnet.data.requests import Request
 from tfrnet.errors import InputError, TfrnetWarning
+from tfrnet.masking.mask import ChannelMask
 from tfrnet.session import Session
 from tfrnet.state.verify import verify
 
@@ -407,3 +409,27 @@ def test_a_repair_is_said_to_users_of_the_library_too(
         file.write(b'{"torn')
     with pytest.warns(TfrnetWarning, match="cut off a torn last line"):
         open_session().close()
+
+
+def test_compiled_layers_give_the_same_requests_and_the_ledger_says_so(
+    open_session, tmp_path, monkeypatch
+):
+    # The compiler's first half alone: the second takes long and is tested with the mask.
+    quick = functools.partialmethod(ChannelMask.compiled, "aot_eager")
+    monkeypatch.setattr(ChannelMask, "compiled", quick)
+    ledgers, masks = [], []
+    for compiled in (False, True):
+        with open_session(tmp_path / str(compiled), config=MIXED, compiled=compiled) as session:
+            list(session.run(STREAM))
+            ledgers.append([entry for entry in session.store.entries if "outcome" in entry])
+            masks.append(session.net.state.mask)
+    assert [entry["compiled"] for ledger in ledgers for entry in ledger] == [False] * 4 + [True] * 4
+    for plain, other in zip(*ledgers, strict=True):
+        assert other["outcome"] == plain["outcome"]
+        assert other["guard_loss_after"] == pytest.approx(plain["guard_loss_after"], rel=1e-4)
+    torch.testing.assert_close(*masks)
+
+
+def test_only_tfr_compiles(open_session):
+    with pytest.raises(InputError, match="method ga does not compile"):
+        open_session(method="ga", config=None, compiled=True)

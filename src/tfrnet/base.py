@@ -34,6 +34,8 @@ class BaseUnlearner(ABC, Generic[S]):
     method: ClassVar[str]
     # Whether several processes can share a request.
     shares_work: ClassVar[bool] = False
+    # Whether the model's layers may be compiled for it.
+    can_be_compiled: ClassVar[bool] = False
     state: S
     effect: Effect
     retain: list[Example]
@@ -50,6 +52,7 @@ class BaseUnlearner(ABC, Generic[S]):
         seed: int = 0,
         batch_size: int | None = None,
         gradient_checkpointing: bool = False,
+        compiled: bool = False,
         passes: Passes | None = None,
         team: Team = SOLO,
     ) -> None:
@@ -60,6 +63,8 @@ class BaseUnlearner(ABC, Generic[S]):
                 f"method {self.method} runs in one process; only tfr can share its work among "
                 f"{team.size}"
             )
+        if compiled and not self.can_be_compiled:
+            raise InputError(f"method {self.method} does not compile the model; only tfr can")
         self.model = model
         self.config = config
         self.tokenizer = tokenizer
@@ -72,8 +77,10 @@ class BaseUnlearner(ABC, Generic[S]):
         self._set_retain(retain)
         self._guard_encoded = self._encode(self.guard, "guard data")
         if passes is None and batch_size is not None:
-            passes = Passes(batch_size, gradient_checkpointing=gradient_checkpointing)
-        self.passes = passes or self._automatic_passes(gradient_checkpointing)
+            passes = Passes(
+                batch_size, gradient_checkpointing=gradient_checkpointing, compiled=compiled
+            )
+        self.passes = passes or self._automatic_passes(gradient_checkpointing, compiled)
         self._guard_loss: float | None = None
 
     # What a method says
@@ -88,9 +95,9 @@ class BaseUnlearner(ABC, Generic[S]):
     def _read_state(self, tensors: dict[str, Any]) -> S:
         """Return the state with the given tensors."""
 
-    def _automatic_passes(self, gradient_checkpointing: bool) -> Passes:
+    def _automatic_passes(self, gradient_checkpointing: bool, compiled: bool) -> Passes:
         """Return how many examples go through the model at once where the user does not say."""
-        return Passes(gradient_checkpointing=gradient_checkpointing)
+        return Passes(gradient_checkpointing=gradient_checkpointing, compiled=compiled)
 
     # What is the same for all
 

@@ -57,6 +57,7 @@ class Session:
         keep: int | None = None,
         model_name: str = "",
         gradient_checkpointing: bool = False,
+        compiled: bool = False,
         team: Team = SOLO,
     ) -> None:
         folder = Path(state)
@@ -86,6 +87,7 @@ class Session:
                 seed=(known.manifest.seed if known else 0) if seed is None else seed,
                 batch_size=batch_size,
                 gradient_checkpointing=gradient_checkpointing,
+                compiled=compiled,
                 team=team,
             )
         except BaseException:
@@ -174,6 +176,7 @@ class Session:
             "batch_size": net.batch_size,
             "batch_tokens": net.passes.tokens,
             "gradient_checkpointing": net.passes.gradient_checkpointing,
+            "compiled": net.passes.compiled,
             "number": net.requests_seen + 1,
             "versions": versions(),
         }

@@ -39,6 +39,7 @@ class SessionOptions:
     batch_size: int | None
     keep: int | None
     gradient_checkpointing: bool
+    compiled: bool
     team: Team
 
 
@@ -92,6 +93,7 @@ def open_session(
         keep=options.keep,
         model_name=name,
         gradient_checkpointing=options.gradient_checkpointing,
+        compiled=options.compiled,
         team=options.team,
     )
 

@@ -31,6 +31,7 @@ def command(
     batch_size: opt.BatchSize = None,
     keep: opt.Keep = None,
     gradient_checkpointing: opt.Checkpointing = False,
+    compiled: opt.Compiled = False,
     as_json: opt.AsJson = False,
 ) -> int:
     """Forget one request by a method, and commit what came of it if the guard agrees.
@@ -56,6 +57,7 @@ def command(
         batch_size=batch_size,
         keep=keep,
         gradient_checkpointing=gradient_checkpointing,
+        compiled=compiled,
     )
 
 

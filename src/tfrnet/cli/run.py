@@ -29,6 +29,7 @@ def command(
     batch_size: opt.BatchSize = None,
     keep: opt.Keep = None,
     gradient_checkpointing: opt.Checkpointing = False,
+    compiled: opt.Compiled = False,
     retry_rejected: Annotated[
         bool, typer.Option("--retry-rejected", help="Try requests again that were rejected.")
     ] = False,
@@ -62,6 +63,7 @@ def command(
         batch_size=batch_size,
         keep=keep,
         gradient_checkpointing=gradient_checkpointing,
+        compiled=compiled,
     )
 
 

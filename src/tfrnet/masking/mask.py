@@ -5,7 +5,7 @@ Shapes: B examples, N token positions, D channels of one projection, C channels 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,6 +23,7 @@ from tfrnet.masking.fold import folded_tensors
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+    from tfrnet.masking.compiled import CompiledLayers
     from tfrnet.state.tensors import State
 
 # Below this the pre-mask activation is kept as it is; above, it is the masked one over the mask.
@@ -50,6 +51,7 @@ class ChannelMask:
         self._values = torch.ones(index.total, device=self.home)
         self._parts = _Parts(index, self._values)
         self._handles: list[RemovableHandle | _MaskedForward] = []
+        self._compiled: CompiledLayers | None = None
         _masked_models.add(model)
 
     def __enter__(self) -> ChannelMask:
@@ -95,10 +97,38 @@ class ChannelMask:
 
     def _hook_inference(self) -> None:
         """Scale outputs; projections whose mask is all ones are left alone and cost nothing."""
+        if self._compiled is not None:
+            self._compiled.show(self._rows(1))
+            return
         self._unhook()
         for module, part in zip(self._modules, self._parts, strict=True):
             if not part.is_one:
                 self._handles.append(_MaskedForward(module, part.values))
+
+    def _rows(self, batch: int) -> list[torch.Tensor]:
+        """Return the mask of every projection, once per example, as its model's numbers hold it."""
+        return [
+            part.values.to(_device_of(module), module.weight.dtype).float().repeat(batch, 1)
+            for module, part in zip(self._modules, self._parts, strict=True)
+        ]
+
+    @contextmanager
+    def compiled(self, backend: str | Callable[..., Any] = "inductor") -> Iterator[None]:
+        """Let the model's layers be compiled meanwhile: the same mask in fewer, longer kernels."""
+        # Here, since torch's compiler takes a second or two to import.
+        from tfrnet.masking.compiled import CompiledLayers, compiling
+
+        with compiling():
+            self._unhook()
+            try:
+                self._compiled = CompiledLayers(self.model, self._modules, backend)
+                self._hook_inference()
+                yield
+            finally:
+                if self._compiled is not None:
+                    self._compiled.remove()
+                    self._compiled = None
+                self._hook_inference()
 
     @contextmanager
     def per_example(
@@ -109,7 +139,15 @@ class ChannelMask:
         After a backward pass `leaf.grad[b]` is the gradient of the loss with respect to example
         b's mask; the sum over tokens counts `weights` [B, N] where given. Shapes of leaves: [B, D].
         """
-        leaves: list[torch.Tensor] = []
+        if self._compiled is not None:
+            leaves = [rows.requires_grad_() for rows in self._rows(batch)]
+            self._compiled.show(leaves, weights)
+            try:
+                yield leaves
+            finally:
+                self._hook_inference()
+            return
+        leaves = []
         self._unhook()
         for projection, module, part in zip(self.index, self._modules, self._parts, strict=True):
             device = _device_of(module)

@@ -9,10 +9,11 @@ import torch
 from torch import nn
 
 from tfrnet.errors import InputError
-from tfrnet.models.forward import Batch
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+    from tfrnet.models.forward import Batch
 
 
 class _Enough(Exception):  # noqa: N818  (no error: all that was wanted is there)

@@ -32,6 +32,8 @@ _SHARE_OF_FREE = 0.8
 # A backward pass keeps about twice what the projections put out (measured: 1.7 to 2.0 times), or
 # with checkpointing 1.5 times what the layers do, and needs some float32 copies of the widest.
 _KEPT_OVER_OUTPUTS = 2.0
+# Compiled layers keep less (measured: 1.2 times).
+_KEPT_OVER_OUTPUTS_COMPILED = 1.3
 _KEPT_OVER_LAYER_INPUTS = 1.5
 _WIDE_COPIES = 4
 _SHARE_OF_GRADIENTS = 0.2
@@ -40,21 +42,27 @@ _GRADIENT_COPIES = 6
 
 @dataclass(frozen=True)
 class Passes:
-    """At most so many examples, and tokens with padding, in a pass; without a gradient more."""
+    """At most so many examples, and tokens with padding, in a pass; without a gradient more.
+
+    Activations may be computed again in the backward pass, and the layers be compiled.
+    """
 
     examples: int = DEFAULT_BATCH
     tokens: int | None = None
     forward_tokens: int | None = None
     gradient_checkpointing: bool = False
+    compiled: bool = False
 
 
-def choose_passes(model: PreTrainedModel, longest: int, checkpointing: bool) -> Passes:
+def choose_passes(
+    model: PreTrainedModel, longest: int, checkpointing: bool, compiled: bool = False
+) -> Passes:
     """Return passes that fit the free memory of the GPU a model is on."""
     devices = {parameter.device for parameter in model.parameters()}
     if any(device.type != "cuda" for device in devices):
-        return Passes(gradient_checkpointing=checkpointing)
+        return Passes(gradient_checkpointing=checkpointing, compiled=compiled)
     budget = activation_budget(model, min(map(_free_bytes, devices)))
-    return passes_within(budget, model, longest, checkpointing)
+    return passes_within(budget, model, longest, checkpointing, compiled)
 
 
 def _free_bytes(device: torch.device) -> int:
@@ -69,7 +77,13 @@ def activation_budget(model: PreTrainedModel, free: int) -> int:
     return min(wanted, int(_SHARE_OF_FREE * free))
 
 
-def passes_within(budget: int, model: PreTrainedModel, longest: int, checkpointing: bool) -> Passes:
+def passes_within(
+    budget: int,
+    model: PreTrainedModel,
+    longest: int,
+    checkpointing: bool,
+    compiled: bool = False,
+) -> Passes:
     """Return the passes for which activations stay within `budget` bytes.
 
     Activations are computed again only if they would otherwise leave room for too few tokens, or
@@ -80,26 +94,28 @@ def passes_within(budget: int, model: PreTrainedModel, longest: int, checkpointi
     except InputError:  # an unusual model, of which nothing can be foreseen
         outputs = []
     if not outputs:
-        return Passes(gradient_checkpointing=checkpointing)
+        return Passes(gradient_checkpointing=checkpointing, compiled=compiled)
     hidden, size = model.config.get_text_config().hidden_size, model.dtype.itemsize
     copies = _WIDE_COPIES * 4 * max(map(max, outputs))
     # Part of it is for gradients, of which there are several copies for every example.
     examples = int(_SHARE_OF_GRADIENTS * budget / (_GRADIENT_COPIES * 4 * sum(map(sum, outputs))))
     budget = int((1 - _SHARE_OF_GRADIENTS) * budget)
-    kept = _KEPT_OVER_OUTPUTS * size * sum(map(sum, outputs)) + copies
+    over_outputs = _KEPT_OVER_OUTPUTS_COMPILED if compiled else _KEPT_OVER_OUTPUTS
+    kept = over_outputs * size * sum(map(sum, outputs)) + copies
     tokens = int(budget / kept)
     if tokens < max(_ENOUGH_TOKENS, longest):
         checkpointing = checkpointing or can_be_checkpointed(model)
     if checkpointing:
         kept = _KEPT_OVER_LAYER_INPUTS * size * hidden * len(outputs)
-        kept += _KEPT_OVER_OUTPUTS * size * max(map(sum, outputs)) + copies
+        kept += over_outputs * size * max(map(sum, outputs)) + copies
         tokens = int(budget / kept)
-    forward = int(budget / (_KEPT_OVER_OUTPUTS * size * max(map(sum, outputs)) + copies))
+    forward = int(budget / (over_outputs * size * max(map(sum, outputs)) + copies))
     return Passes(
         max(1, min(examples, _MOST_EXAMPLES)),
         max(1, min(tokens, _MOST_TOKENS)),
         max(1, min(forward, _MOST_FORWARD_TOKENS)),
         checkpointing,
+        compiled,
     )
 
 

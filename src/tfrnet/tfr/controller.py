@@ -6,6 +6,7 @@ examples -> scores -> risk -> trajectory -> suppression -> recovery -> guard -> 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -45,6 +46,7 @@ class TFRNet(BaseUnlearner[ChannelState]):
 
     method = "tfr"
     shares_work = True
+    can_be_compiled = True
 
     def __init__(
         self,
@@ -74,9 +76,9 @@ class TFRNet(BaseUnlearner[ChannelState]):
             self.config.memory_rows if self.config.step == "solve" else 0,
         )
 
-    def _automatic_passes(self, gradient_checkpointing: bool) -> Passes:
+    def _automatic_passes(self, gradient_checkpointing: bool, compiled: bool) -> Passes:
         longest = max(len(e.ids) for e in [*self._retain_encoded, *self._guard_encoded])
-        return choose_passes(self.model, longest, gradient_checkpointing)
+        return choose_passes(self.model, longest, gradient_checkpointing, compiled)
 
     def _read_state(self, tensors: Mapping[str, torch.Tensor]) -> ChannelState:
         return ChannelState.from_tensors(tensors)
@@ -86,6 +88,12 @@ class TFRNet(BaseUnlearner[ChannelState]):
         super().restore(state.to(self.mask.home))
 
     def _propose(
+        self, name: str, forget: list[Encoded], say: Report, account: Account
+    ) -> Proposal[ChannelState]:
+        with self.mask.compiled() if self.passes.compiled else nullcontext():
+            return self._work_out(name, forget, say, account)
+
+    def _work_out(
         self, name: str, forget: list[Encoded], say: Report, account: Account
     ) -> Proposal[ChannelState]:
         probe = Probe(

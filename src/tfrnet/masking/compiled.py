@@ -1,0 +1,163 @@
+"""Scaling inside compiled decoder layers: the multiplications join the kernels around them.
+
+A compiled layer is made once and then used by all layers and passes. So nothing about a layer may
+change but the values and shapes of tensors it reads: the hooks that scale stay, and each pass only
+hands them other tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch._dynamo import config as dynamo
+from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
+from torch._functorch import config as functorch
+from torch._inductor.exc import InductorError
+from torch.distributed.tensor import DTensor
+from torch.fx.experimental import _config as shapes
+
+from tfrnet.errors import InputError
+from tfrnet.masking.channels import is_projection
+from tfrnet.models.layers import decoder_layers
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+# A pass with or without a gradient, of one example or more, padded or not, and what is rare.
+_MOST_VARIANTS = 64
+_DYNAMO: dict[str, Any] = {
+    "recompile_limit": _MOST_VARIANTS,
+    "skip_nnmodule_hook_guards": False,
+    # Masks and weights differ in size from pass to pass.
+    "force_nn_module_property_static_shapes": False,
+}
+
+
+@contextmanager
+def compiling() -> Iterator[None]:
+    """Compile as these layers need it, and say in one sentence where that cannot be done."""
+    try:
+        with (
+            dynamo.patch(_DYNAMO),
+            # Two sizes that are equal by chance stay two.
+            shapes.patch(use_duck_shape=False),  # type: ignore[attr-defined]
+            # Only the projections' outputs are kept for the backward pass, not what rotation
+            # and activation make of them: 1.2 times these outputs instead of 1.5.
+            functorch.patch(aggressive_recomputation=True),
+        ):
+            yield
+    except (TorchDynamoException, InductorError, FailOnRecompileLimitHit) as error:
+        raise InputError(
+            f"the layers of this model cannot be compiled here; go on without it ({error})"
+        ) from error
+
+
+class CompiledLayers:
+    """The decoder layers of a model, compiled, with scaled projections in them."""
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        projections: Sequence[nn.Module],
+        backend: str | Callable[..., Any],
+    ) -> None:
+        layers = decoder_layers(model)
+        inside = [m for layer in layers for m in layer.modules() if is_projection(m)]
+        _refuse(layers, inside, projections)
+        self._projections = projections
+        self._layers = layers
+        # All are hooked: code is shared, and only what a hook reads is checked before its use.
+        self._handles = [module.register_forward_hook(_scale) for module in inside]
+        self._hooked = inside
+        for module in inside:
+            module.__dict__.update(_tfr_rows=None, _tfr_weights=None)
+        run = _compiled(backend)
+        for layer in layers:
+            layer.forward = _CompiledForward(layer, run)
+
+    def show(self, rows: Sequence[torch.Tensor], weights: torch.Tensor | None = None) -> None:
+        """Scale by these masks, [1, D] or [B, D], from the next forward pass on.
+
+        The gradient with respect to a mask counts `weights` [B, N] where given.
+        """
+        for module, values in zip(self._projections, rows, strict=True):
+            module.__dict__.update(_tfr_rows=values, _tfr_weights=weights)
+
+    def remove(self) -> None:
+        """Make the layers what they were before."""
+        for handle in self._handles:
+            handle.remove()
+        for module in self._hooked:
+            del module.__dict__["_tfr_rows"], module.__dict__["_tfr_weights"]
+        for layer in self._layers:
+            del layer.__dict__["forward"]
+
+
+def _refuse(
+    layers: Sequence[nn.Module], inside: Sequence[nn.Module], projections: Sequence[nn.Module]
+) -> None:
+    """Refuse what would be left out of the compiled layers, or run by others than these."""
+    known = set(inside)
+    if any(module not in known for module in projections):
+        raise InputError("only projections of the decoder's layers can be scored compiled")
+    if any("forward" in module.__dict__ for layer in layers for module in layer.modules()):
+        raise InputError("a model that accelerate has placed, or one patched, cannot be compiled")
+    weights = [weight for layer in layers for weight in layer.parameters()]
+    if any(isinstance(weight, DTensor) or not weight.is_floating_point() for weight in weights):
+        raise InputError("a model that is sharded or quantised cannot be compiled")
+
+
+class _CompiledForward:
+    """A layer's `forward`, compiled.
+
+    Not the layer's call: so hooks on the layer, and gradient checkpointing, stay outside, where
+    they may come and go.
+    """
+
+    def __init__(self, layer: nn.Module, run: Callable[..., Any]) -> None:
+        self.layer = layer
+        self.run = run
+        self.plain = layer.forward
+
+    def __call__(self, hidden: torch.Tensor, *inputs: Any, **named: Any) -> Any:
+        if named.get("past_key_values") is not None:
+            # A cache is another one for each layer and token: generation is not compiled.
+            return self.plain(hidden, *inputs, **named)
+        if torch.is_grad_enabled() and not hidden.requires_grad:
+            # The first layer's input: one gradient too much costs less than a variant of the code.
+            hidden = hidden.detach().requires_grad_()
+        return self.run(self.layer, hidden, *inputs, **named)
+
+
+@cache
+def _compiled(backend: str | Callable[..., Any]) -> Callable[..., Any]:
+    """Return the compiled code, the same for every model and request."""
+    compiled: Callable[..., Any] = torch.compile(
+        _forward, backend=backend, dynamic=True, fullgraph=True
+    )
+    return compiled
+
+
+def _forward(layer: nn.Module, *inputs: Any, **named: Any) -> Any:
+    """Run a layer's own `forward`. Code of our own: no other use of a layer's fills its cache."""
+    return type(layer).forward(layer, *inputs, **named)
+
+
+def _scale(module: nn.Module, inputs: Any, output: torch.Tensor) -> torch.Tensor | None:
+    """Forward hook: multiply an output by its mask, with a gradient that is summed in float32."""
+    rows: torch.Tensor | None = module.__dict__["_tfr_rows"]
+    if rows is None:
+        return None
+    if output.dim() != 3:
+        raise InputError("a projection sees tokens without their batch, which is not compiled")
+    weights: torch.Tensor | None = module.__dict__["_tfr_weights"]
+    rows = rows.unsqueeze(1)
+    if weights is not None:
+        fixed = rows.detach()
+        rows = fixed + weights.unsqueeze(-1) * (rows - fixed)
+    return (output * rows).to(output.dtype)

@@ -1,0 +1,131 @@
+"""Compiled scoring against the hooks of every pass."""
+
+from contextlib import nullcontext
+
+import accelerate
+import pytest
+import torch
+from torch._dynamo.utils import counters
+
+from tests import tiny
+from tests.masking.test_mask import all_channels, condition
+from tfrnet.data.examples import Encoded
+from tfrnet.errors import InputError
+from tfrnet.masking.mask import ChannelMask, live_masks
+from tfrnet.models.forward import evaluate_losses
+from tfrnet.models.layers import decoder_layers, hidden_after_each
+from tfrnet.tfr.scoring import ScoreOptions, score_channels
+
+LENGTHS = (9, 14, 12, 13, 20, 24)
+
+
+def some_examples():
+    return [
+        Encoded(tuple((7 * i + 11 * number) % 300 + 1 for i in range(length)), length - 4)
+        for number, length in enumerate(LENGTHS)
+    ]
+
+
+def with_zeros(total):
+    choices = torch.tensor([1.0, 0.7, 0.05, 1e-6, 0.0])
+    return choices[torch.randint(5, (total,), generator=torch.Generator().manual_seed(0))]
+
+
+def gradients(mask, **options):
+    found = score_channels(mask, some_examples(), ScoreOptions(**options), keep_examples=True)
+    return found.examples.gradients
+
+
+def everything(model, backend=None):
+    with (
+        ChannelMask(model, all_channels(model)) as mask,
+        mask.compiled(backend) if backend else nullcontext(),
+    ):
+        found = [gradients(mask, batch_size=3)]
+        mask.set(with_zeros(mask.index.total))
+        found.append(gradients(mask, batch_size=3))
+        found.append(gradients(mask, batch_size=2, gradient_checkpointing=True))
+        found.append(gradients(mask, batch_size=6, tokens="answer"))
+        found.append(evaluate_losses(model, some_examples(), 2))
+        found.append(evaluate_losses(model, some_examples(), 3))
+        padded = torch.tensor([[1] * 5, [1] * 3 + [0] * 2])
+        with torch.no_grad():
+            hidden = hidden_after_each(model, decoder_layers(model)[:2], padded, padded)
+    return found + hidden
+
+
+def test_all_is_as_with_hooks_and_the_code_is_shared_by_layers_and_shapes():
+    model = tiny.make_model("llama")
+    expected = everything(model)
+    counters.clear()
+    found = everything(model, "aot_eager")
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+    # With a gradient, with weights besides, and without either.
+    assert counters["stats"]["unique_graphs"] == 3
+    # A second request, or another model of the same kind, finds it all compiled.
+    everything(tiny.make_model("llama"), "aot_eager")
+    assert counters["stats"]["unique_graphs"] == 3
+
+
+def test_inductor_gives_the_losses_of_the_masked_model():
+    model = tiny.make_model("llama")
+    index = all_channels(model)
+    losses = []
+    with ChannelMask(model, index) as mask:
+        mask.set(with_zeros(index.total))
+        losses.append(evaluate_losses(model, some_examples(), 3))
+        with mask.compiled():
+            losses.append(evaluate_losses(model, some_examples(), 3))
+        losses.append(evaluate_losses(model, some_examples(), 3))
+    torch.testing.assert_close(losses[1], losses[0])
+    assert torch.equal(losses[2], losses[0])
+
+
+def test_afterwards_the_model_is_as_it_was():
+    model = tiny.make_model("llama")
+    before, names = condition(model), [set(vars(module)) for module in model.modules()]
+    with ChannelMask(model, all_channels(model)) as mask:
+        with mask.compiled():
+            mask.set(with_zeros(mask.index.total))
+            assert condition(model) != before
+        assert len(dict(live_masks(model))) == len(mask.index)
+    assert condition(model) == before
+    assert [set(vars(module)) for module in model.modules()] == names
+
+
+def test_generation_with_a_cache_is_masked_and_compiles_nothing():
+    model = tiny.make_model("llama")
+    texts = []
+    counters.clear()
+    with ChannelMask(model, all_channels(model)) as mask:
+        mask.set(with_zeros(mask.index.total))
+        for how in (nullcontext(), mask.compiled()):
+            with how:
+                prompt = torch.ones(1, 4).long()
+                texts.append(model.generate(prompt, max_new_tokens=6, do_sample=False))
+    assert torch.equal(*texts)
+    assert counters["stats"]["unique_graphs"] == 0
+
+
+def test_a_model_that_accelerate_has_placed_is_refused():
+    placed = accelerate.cpu_offload(tiny.make_model("llama"), execution_device="cpu")
+    with (
+        ChannelMask(placed, all_channels(placed)) as mask,
+        pytest.raises(InputError, match="accelerate"),
+        mask.compiled(),
+    ):
+        pass
+
+
+def test_a_compiler_that_fails_is_said():
+    def broken(graph, inputs):
+        raise RuntimeError("no compiler here")
+
+    model = tiny.make_model("llama")
+    with (
+        ChannelMask(model, all_channels(model)) as mask,
+        pytest.raises(InputError, match=r"(?s)cannot be compiled.*no compiler here"),
+        mask.compiled(broken),
+    ):
+        model(torch.ones(2, 7).long(), use_cache=False)
