@@ -171,7 +171,8 @@ def batches(
 ) -> list[list[int]]:
     """Group example indices by length, so that little is padding.
 
-    `max_tokens` counts padding too; an example of more than that is alone.
+    `max_tokens` counts padding too, but not an example's last token, which is no input; an example
+    of more than that is alone.
 
     A batch is closed early when its answers would need logits for over `max_answer_tokens`
     positions: with a large vocabulary those, not the layers, would fill the memory.
@@ -183,7 +184,7 @@ def batches(
         answer_tokens += encoded[i].answer_length
         full = not groups or len(groups[-1]) == batch_size or answer_tokens > max_answer_tokens
         if not full and max_tokens is not None:
-            full = (len(groups[-1]) + 1) * len(encoded[i].ids) > max_tokens
+            full = (len(groups[-1]) + 1) * (len(encoded[i].ids) - 1) > max_tokens
         if full:
             groups.append([])
             answer_tokens = encoded[i].answer_length

@@ -46,10 +46,11 @@ class ChannelMask:
         self.model = model
         self.index = index
         self._modules = [model.get_submodule(projection.name) for projection in index]
+        self._places = [_device_of(module) for module in self._modules]
         # Where all that is said of channels is kept: beside the model, not on the host.
-        self.home = _device_of(self._modules[0])
+        self.home = self._places[0]
         self._values = torch.ones(index.total, device=self.home)
-        self._parts = _Parts(index, self._values)
+        self._parts = _Parts(index, self._values, model.dtype)
         self._handles: list[RemovableHandle | _MaskedForward] = []
         self._compiled: CompiledLayers | None = None
         _masked_models.add(model)
@@ -70,7 +71,7 @@ class ChannelMask:
         if values.shape != (self.index.total,):
             raise ValueError(f"a mask of shape ({self.index.total},) is needed")
         self._values = values.detach().to(self.home, copy=True)
-        self._parts = _Parts(self.index, self._values)
+        self._parts = _Parts(self.index, self._values, self.model.dtype)
         self._hook_inference()
 
     def show(self, state: State) -> None:
@@ -103,14 +104,19 @@ class ChannelMask:
         self._unhook()
         for module, part in zip(self._modules, self._parts, strict=True):
             if not part.is_one:
-                self._handles.append(_MaskedForward(module, part.values))
+                self._handles.append(_MaskedForward(module, part))
 
     def _rows(self, batch: int) -> list[torch.Tensor]:
-        """Return the mask of every projection, once per example, as its model's numbers hold it."""
-        return [
-            part.values.to(_device_of(module), module.weight.dtype).float().repeat(batch, 1)
-            for module, part in zip(self._modules, self._parts, strict=True)
-        ]
+        """Return the mask of every projection, once per example. [B, D] each.
+
+        They are pieces of one tensor: made one by one they would take longer than a small pass.
+        """
+        values = self._values
+        if self._compiled is not None:
+            # As the model's numbers hold it; a forward hook does so itself.
+            values = values.to(self.model.dtype).to(values.dtype)
+        pieces = self.index.split(values.repeat(batch, 1))
+        return [piece.to(place) for piece, place in zip(pieces, self._places, strict=True)]
 
     @contextmanager
     def compiled(self, backend: str | Callable[..., Any] = "inductor") -> Iterator[None]:
@@ -139,21 +145,19 @@ class ChannelMask:
         After a backward pass `leaf.grad[b]` is the gradient of the loss with respect to example
         b's mask; the sum over tokens counts `weights` [B, N] where given. Shapes of leaves: [B, D].
         """
+        leaves = [rows.detach().requires_grad_() for rows in self._rows(batch)]
         if self._compiled is not None:
-            leaves = [rows.requires_grad_() for rows in self._rows(batch)]
             self._compiled.show(leaves, weights)
             try:
                 yield leaves
             finally:
                 self._hook_inference()
             return
-        leaves = []
         self._unhook()
-        for projection, module, part in zip(self.index, self._modules, self._parts, strict=True):
-            device = _device_of(module)
-            leaf = part.values.to(device).repeat(batch, 1).requires_grad_()
-            faint = None if part.faint is None else part.faint.to(device)
-            leaves.append(leaf)
+        for projection, module, part, leaf in zip(
+            self.index, self._modules, self._parts, leaves, strict=True
+        ):
+            faint = None if part.faint is None else part.faint.to(leaf.device)
             # A second number in a name, after the layer's, is that of an expert among others.
             routed = sum(name.isdigit() for name in projection.name.split(".")) > 1
             hook = _PerExample(leaf, faint, length, weights, routed)
@@ -165,11 +169,20 @@ class ChannelMask:
 
 
 class _Part(NamedTuple):
-    """A projection's piece of a mask: whether it is all ones, and its channels near 0 if any."""
+    """A projection's piece of a mask, also in the model's own numbers, whether it is all ones, and
+    its channels near 0 if any.
+    """
 
     values: torch.Tensor
+    narrow: torch.Tensor
     is_one: bool
     faint: torch.Tensor | None
+
+    def in_numbers_of(self, weight: torch.Tensor) -> torch.Tensor:
+        """Return the piece to multiply with what a projection of this weight puts out."""
+        if weight.dtype == self.narrow.dtype:
+            return self.narrow
+        return self.values.to(weight.dtype) if weight.is_floating_point() else self.values
 
 
 class _Parts(list[_Part]):
@@ -177,7 +190,7 @@ class _Parts(list[_Part]):
     makes the host wait, and there are hundreds of projections.
     """
 
-    def __init__(self, index: ChannelIndex, values: torch.Tensor) -> None:
+    def __init__(self, index: ChannelIndex, values: torch.Tensor, dtype: torch.dtype) -> None:
         near_zero = (values < _SAFE_DIVISOR).nonzero().flatten()
         ends = torch.tensor(list(accumulate(index.widths)), device=values.device)
         changed_until = (values != 1).cumsum(0)[ends - 1]
@@ -187,12 +200,15 @@ class _Parts(list[_Part]):
         super().__init__(
             _Part(
                 piece,
+                narrow,
                 changed[i + 1] == changed[i],
                 near_zero[faint[i] : faint[i + 1]] - index[i].start
                 if faint[i + 1] > faint[i]
                 else None,
             )
-            for i, piece in enumerate(index.split(values))
+            for i, (piece, narrow) in enumerate(
+                zip(index.split(values), index.split(values.to(dtype)), strict=True)
+            )
         )
 
 
@@ -207,10 +223,9 @@ class _MaskedForward:
     generation it runs once per projection and token.
     """
 
-    def __init__(self, module: nn.Module, values: torch.Tensor) -> None:
+    def __init__(self, module: nn.Module, part: _Part) -> None:
         self.module = module
-        weight = next(module.parameters())
-        self.values = values.to(weight.dtype) if weight.is_floating_point() else values
+        self.values = part.in_numbers_of(next(module.parameters()))
         # In the module's own dictionary only where something else, such as accelerate, put it.
         self.had_own = "forward" in module.__dict__
         self.forward = module.forward
