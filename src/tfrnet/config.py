@@ -212,6 +212,14 @@ class TFRConfig(Settings):
         0.01,
         when={"step": "solve"},
     )
+    focus: float = option(
+        1.0,
+        "solve: share of the examples not yet forgotten that a step is asked for, those that cost "
+        "least first, so that what the guard leaves is not spent on all of them by halves",
+        0.01,
+        1,
+        when={"step": "solve"},
+    )
     forget_stiffness: float = option(
         10.0,
         "solve: how strictly the forget examples' margins fall as far as asked",

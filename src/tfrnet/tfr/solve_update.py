@@ -45,34 +45,37 @@ def solve_update(
     verdict = judge(guard_before, guard_before, config)
     for _ in range(config.steps):
         forget = probe.forget_margins(mask, deep)
-        if not deep and bool((forget.values <= config.forget_margin).all()):
-            deep = True
-            forget = probe.forget_margins(mask, deep)
+        # What is not forgotten need not be remembered.
+        forgotten = forget.gradients[forget.values < 0] if not deep else forget.gradients
+        if deep or bool((forget.values <= config.forget_margin).all()):
+            if not _is_cheap(guard_before, verdict, config):
+                break
+            if not deep:
+                deep, forget = True, probe.forget_margins(mask, True)
         falls = wanted_falls(forget.values, deep, config)
-        if not bool((falls > 0).any()) or (deep and not _is_cheap(guard_before, verdict, config)):
+        if not bool((falls > 0).any()):
             break
+        cost = move_cost(fisher, config)
+        falls = cheapest(falls, forget, cost, _target(deep, config), config.focus)
         lost = retain.lost(mask) if attempts else forget.values.new_zeros(len(retain.rows))
         wanted = wanted_rows(forget, falls, retain.rows, lost, earlier, config)
         wanted += held_rows(probe.guard_rows().to(mask), config.retain_stiffness)
-        move = solved_step(mask, wanted, fisher, pool, config)
-        share, now = 1.0, verdict.after
-        for _ in range(config.backtracks + 1):
-            attempts += 1
-            trial = fisher_step(mask, move, share, config.dormant_threshold, config.max_sparsity)
-            tried = judge(guard_before, probe.guard_loss(trial), config)
-            if tried.accepted:
-                break
-            share *= _shorter(now, tried, config)
+        is_low = forget.values <= _target(deep, config)
+        wanted += held_rows(forget.gradients[is_low], config.memory_stiffness)
+        move = solved_step(mask, wanted, cost, pool, config)
+        trial, tried, share, tries = guarded_step(mask, move, verdict, probe, config)
+        attempts += tries
         if not tried.accepted:
             if mask is state.mask:
                 mask, verdict = trial, tried
             break
         mask, verdict = trial, tried
+        forgotten = forget.gradients[(forget.values < share * falls) | deep]
         if share < 1 and tried.limit - tried.after < _USED_UP * (tried.limit - guard_before):
             break
     remembered = state.forgotten
     if remembered is not None and attempts:
-        remembered = with_rows(remembered, forget.gradients)
+        remembered = with_rows(remembered, forgotten)
     return Candidate(
         ChannelState(mask, evidence.trajectory, fisher, remembered),
         verdict,
@@ -82,6 +85,20 @@ def solve_update(
         attempts,
         "" if attempts else "nothing to do: every example is at forget_margin already",
     )
+
+
+def guarded_step(
+    mask: torch.Tensor, move: torch.Tensor, now: Verdict, probe: Probe, config: TFRConfig
+) -> tuple[torch.Tensor, Verdict, float, int]:
+    """Return the mask after as much of a move as the guard allows, its verdict, share and tries."""
+    share = 1.0
+    for tries in range(1, config.backtracks + 2):
+        trial = fisher_step(mask, move, share, config.dormant_threshold, config.max_sparsity)
+        tried = judge(now.before, probe.guard_loss(trial), config)
+        if tried.accepted or tries > config.backtracks:
+            break
+        share *= _shorter(now.after, tried, config)
+    return trial, tried, share, tries
 
 
 class RetainRows:
@@ -114,9 +131,33 @@ def weighed_rows(found: ExampleGradients, sharpness: float) -> torch.Tensor:
 
 def wanted_falls(margins: torch.Tensor, deep: bool, config: TFRConfig) -> torch.Tensor:
     """Return how far each margin is to fall in the next step: 0 where it is low enough."""
-    target = config.deep_margin if deep else config.forget_margin
+    target = _target(deep, config)
     falls = (margins - target + _BEYOND).clamp(max=config.step_margin)
     return torch.where(margins > target, falls, torch.zeros_like(falls))
+
+
+def cheapest(
+    falls: torch.Tensor,
+    forget: ExampleGradients,
+    cost: torch.Tensor,
+    target: float,
+    share: float,
+) -> torch.Tensor:
+    """Return the falls of this share of the examples that are to fall; the others have to wait.
+
+    An example alone costs (its whole way to the target)^2 over the square of its gradient, each
+    channel counted by what its move costs.
+    """
+    if share == 1:
+        return falls
+    way = (forget.values - target).to(cost)
+    costs = way.square() / (forget.gradients.square() / cost).sum(1)
+    costs[falls.to(cost) <= 0] = torch.inf
+    count = math.ceil(share * int((falls > 0).sum()))
+    chosen = costs.sort(stable=True).indices[:count].to(falls.device)
+    kept = torch.zeros_like(falls)
+    kept[chosen] = falls[chosen]
+    return kept
 
 
 def wanted_rows(
@@ -144,17 +185,21 @@ def held_rows(rows: torch.Tensor, stiffness: float) -> list[Rows]:
     return [Rows(rows, rows.new_zeros(len(rows)), stiffness)] if len(rows) else []
 
 
+def move_cost(fisher: torch.Tensor, config: TFRConfig) -> torch.Tensor:
+    """Return what it costs to move each channel: more where retained answers depend on it."""
+    if not config.use_retain:
+        return torch.ones_like(fisher)
+    return fisher + config.fisher_damping * fisher.mean()
+
+
 def solved_step(
     mask: torch.Tensor,
     wanted: list[Rows],
-    fisher: torch.Tensor,
+    cost: torch.Tensor,
     pool: torch.Tensor,
     config: TFRConfig,
 ) -> torch.Tensor:
     """Return how far each channel is lowered."""
-    cost = fisher + config.fisher_damping * fisher.mean()
-    if not config.use_retain:
-        cost = torch.ones_like(cost)
     bounds = Bounds(torch.where(pool, mask - 1, torch.zeros_like(mask)), mask)
     move = least_move(wanted, cost, bounds)
     if config.budget < move.numel():
@@ -162,6 +207,10 @@ def solved_step(
         largest = (move.abs() * cost.sqrt()).sort(descending=True, stable=True).indices
         move = least_move(wanted, cost, bounds.only(largest[: config.budget]))
     return move
+
+
+def _target(deep: bool, config: TFRConfig) -> float:
+    return config.deep_margin if deep else config.forget_margin
 
 
 def _is_cheap(guard_before: float, verdict: Verdict, config: TFRConfig) -> bool:
