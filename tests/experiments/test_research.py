@@ -13,7 +13,7 @@ RUNS = ROOT / "benchmarks" / "results" / "research"
 LOG = (ROOT / "docs" / "research.md").read_text()
 
 
-@pytest.mark.parametrize("name", ["solved-steps.jsonl", "rivals.jsonl", "pool.jsonl"])
+@pytest.mark.parametrize("name", ["solved-steps.jsonl", "rivals.jsonl", "pool.jsonl", "held-guard.jsonl"])
 def test_tables_are_those_of_the_runs(name):
     rows = read_rows(RUNS / name)
     assert research_table(rows) in LOG
@@ -46,6 +46,27 @@ def test_the_run_with_the_whole_pool_is_what_was_measured():
     assert f"{sum(right) / 5:.0f} % right after five requests" in LOG
     assert f"guard loss {drift:.2f} times" in LOG
     assert f"held-out arithmetic at {result['held_out_after_5']:.0f} %" in LOG
+
+
+def test_what_uses_up_the_guard_is_what_was_measured():
+    result = json.loads((RUNS / "guard-share.json").read_text())
+    assert result["seed"] >= FIRST_TUNING_SEED
+    rises = [rise for three in result["foreseen_rise_nats"].values() for rise in three]
+    assert f"{min(rises):.2f} to +{max(rises):.2f} nats" in LOG
+    for loss in result["mean_guard_loss"].values():
+        assert f"{loss:.4f}" in LOG
+    before, after = result["measured_for_request_1"]["lowered by 10"]["openbookqa"]
+    assert f"from {before} to {after}" in LOG
+
+
+def test_the_means_of_the_held_guard_are_those_of_the_runs():
+    rows = read_rows(RUNS / "held-guard.jsonl")
+    for name in ("B", "B-nohold", "B-nomem"):
+        found = [row["trade_off"] for row in rows if row["candidate"] == name]
+        assert len(found) == 3
+        assert f"{sum(found) / 3:.1f}" in LOG
+    assert all(row["settings"]["guard_relative"] <= 0.05 for row in rows)
+    assert all(row["drift"] < 1.05**20 for row in rows)
 
 
 def test_the_guard_held_in_every_run():
