@@ -3,8 +3,8 @@
     python -m benchmarks.passes --json FILE [--shape 7b] [--profile]
 
 32 examples of 256 tokens are scored, and the losses of 64 measured, by a model with random weights.
-From these figures come the constants of `tfrnet.models.passes`. `--profile` prints where the time
-of a scoring goes.
+The constants of `tfrnet.models.passes` come from figures like these. `--profile` prints where the
+time of a scoring goes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from tfrnet.models.forward import evaluate_losses
 from tfrnet.models.load import use_tensor_cores
 from tfrnet.tfr.scoring import ScoreOptions, score_channels
 
-_LENGTH = 256
+# The last of an example's tokens is no input.
+_LENGTH = 256 + 1
 _SCORED, _GUARDED = 32, 64
 # Tokens of a pass, and whether activations are computed again.
 SCORING = [(512, False), (768, False), (1280, False), (2048, False), (8192, False)]

@@ -32,7 +32,7 @@ _NO_CEILING = 1000.0
 # Method, preset, and what is trained (nothing: a mask).
 VARIANTS: dict[str, tuple[str, str, str]] = {
     "tfr-paper": ("tfr", "paper", ""),
-    "tfr-compiled": ("tfr", "paper", ""),
+    "tfr-paper-compiled": ("tfr", "paper", ""),
     "tfr": ("tfr", "default", ""),
 } | {
     f"{name}{ending}": (name, "default", trained)

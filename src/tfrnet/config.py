@@ -172,7 +172,8 @@ class TFRConfig(Settings):
     hold_guard: bool = option(
         False,
         "solve: keep the guard examples' mean loss in place as far as its gradient on the "
-        "untouched model foresees; the guard still measures all else",
+        "untouched model foresees; the guard, no longer a stranger to the step, still measures "
+        "all else",
         when={"step": "solve"},
     )
     memory_rows: int = option(
@@ -184,7 +185,8 @@ class TFRConfig(Settings):
     )
     memory_stiffness: float = option(
         1.0,
-        "solve: how strictly earlier requests stay where they are",
+        "solve: how strictly what is forgotten stays so: the examples of a request that have "
+        "reached their margin before others, and what is remembered of earlier requests",
         0,
         when={"step": "solve"},
     )
@@ -192,6 +194,7 @@ class TFRConfig(Settings):
         -3.0,
         "solve: an example is forgotten when a rival is this far ahead of its answer (in logits, "
         "below 0) at the answer's weakest token",
+        at_most=0,
         when={"step": "solve"},
     )
     deep_margin: float = option(
@@ -214,8 +217,8 @@ class TFRConfig(Settings):
     )
     focus: float = option(
         1.0,
-        "solve: share of the examples not yet forgotten that a step is asked for, those that cost "
-        "least first, so that what the guard leaves is not spent on all of them by halves",
+        "solve: share of the examples not yet at their margin that a step is asked for, those that "
+        "cost least first, so that what the guard leaves is not spent on all of them by halves",
         0.01,
         1,
         when={"step": "solve"},

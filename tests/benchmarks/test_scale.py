@@ -1,5 +1,6 @@
 """The scale benchmark on a model of no size: its counts, its file, and that it goes on."""
 
+import functools
 import json
 from functools import cache
 
@@ -16,6 +17,7 @@ from benchmarks.scale_shapes import SHAPES, Sizes, Writer, build_model, build_to
 from tfrnet.data.examples import encode
 from tfrnet.errors import InputError
 from tfrnet.masking.channels import find_channels
+from tfrnet.masking.mask import ChannelMask
 from tfrnet.models.forward import answer_losses, collate
 
 CPU = torch.device("cpu")
@@ -124,6 +126,16 @@ def test_a_record_agrees_with_itself(method):
     assert record["settings"]["max_length"] == LENGTH
     assert record["passes"]["examples"] > 0
     assert json.loads(json.dumps(record)) == record
+
+
+def test_compiled_layers_do_the_same_work(monkeypatch):
+    quick = functools.partialmethod(ChannelMask.compiled, "aot_eager")
+    monkeypatch.setattr(ChannelMask, "compiled", quick)
+    plain, compiled = record_of("tfr-paper"), record_of("tfr-paper-compiled")
+    assert compiled["passes"]["compiled"] and not plain["passes"]["compiled"]
+    for of in (lambda record: record, lambda record: record["scoring"]):
+        assert of(compiled)["operations"] == of(plain)["operations"]
+        assert of(compiled)["seconds"] > 0
 
 
 def test_scoring_is_a_forward_and_a_backward_pass(model):

@@ -13,7 +13,9 @@ RUNS = ROOT / "benchmarks" / "results" / "research"
 LOG = (ROOT / "docs" / "research.md").read_text()
 
 
-@pytest.mark.parametrize("name", ["solved-steps.jsonl", "rivals.jsonl", "pool.jsonl", "held-guard.jsonl"])
+@pytest.mark.parametrize(
+    "name", ["solved-steps.jsonl", "rivals.jsonl", "pool.jsonl", "held-guard.jsonl"]
+)
 def test_tables_are_those_of_the_runs(name):
     rows = read_rows(RUNS / name)
     assert research_table(rows) in LOG

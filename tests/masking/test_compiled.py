@@ -9,8 +9,10 @@ from torch._dynamo.utils import counters
 
 from tests import tiny
 from tests.masking.test_mask import all_channels, condition
+from tfrnet import TFRConfig
 from tfrnet.data.examples import Encoded
 from tfrnet.errors import InputError
+from tfrnet.masking.channels import find_channels
 from tfrnet.masking.mask import ChannelMask, live_masks
 from tfrnet.models.forward import evaluate_losses
 from tfrnet.models.layers import decoder_layers, hidden_after_each
@@ -108,24 +110,71 @@ def test_generation_with_a_cache_is_masked_and_compiles_nothing():
     assert counters["stats"]["unique_graphs"] == 0
 
 
-def test_a_model_that_accelerate_has_placed_is_refused():
+def sees(model):
+    return evaluate_losses(model, some_examples(), 3)
+
+
+def test_what_cannot_be_compiled_is_refused_before_anything_is_done():
     placed = accelerate.cpu_offload(tiny.make_model("llama"), execution_device="cpu")
-    with (
-        ChannelMask(placed, all_channels(placed)) as mask,
-        pytest.raises(InputError, match="accelerate"),
-        mask.compiled(),
-    ):
-        pass
+    experts = tiny.make_model("mixtral")
+    mixed = tiny.make_model("llama", torch.bfloat16)
+    mixed.model.layers[1].mlp.up_proj.float()
+    for model, why in ((placed, "accelerate"), (experts, "experts"), (mixed, "several dtypes")):
+        with (
+            pytest.warns() if why == "experts" else nullcontext(),
+            ChannelMask(model, all_channels(model)) as mask,
+        ):
+            before = condition(model)
+            with pytest.raises(InputError, match=why), mask.compiled():
+                pass
+            assert condition(model) == before
 
 
-def test_a_compiler_that_fails_is_said():
+def test_a_compiler_that_fails_is_said_and_leaves_the_mask_as_it_was():
     def broken(graph, inputs):
         raise RuntimeError("no compiler here")
 
     model = tiny.make_model("llama")
-    with (
-        ChannelMask(model, all_channels(model)) as mask,
-        pytest.raises(InputError, match=r"(?s)cannot be compiled.*no compiler here"),
-        mask.compiled(broken),
-    ):
-        model(torch.ones(2, 7).long(), use_cache=False)
+    with ChannelMask(model, all_channels(model)) as mask:
+        mask.set(with_zeros(mask.index.total))
+        expected = sees(model)
+        for backend, why in ((broken, "no compiler here"), ("no such backend", "backend")):
+            with (
+                pytest.raises(InputError, match=rf"(?s)cannot be compiled.*{why}"),
+                mask.compiled(backend),
+            ):
+                model(torch.ones(2, 7).long(), use_cache=False)
+            assert torch.equal(sees(model), expected)
+
+
+def test_a_mask_that_is_taken_off_meanwhile_stays_off():
+    model = tiny.make_model("llama")
+    before = condition(model)
+    mask = ChannelMask(model, all_channels(model))
+    mask.set(with_zeros(mask.index.total))
+    with mask.compiled("aot_eager"):
+        with pytest.raises(RuntimeError, match="already"), mask.compiled("aot_eager"):
+            pass
+        mask.detach()
+    assert condition(model) == before
+
+
+def test_the_backward_pass_ends_at_the_first_masked_layer():
+    model = tiny.make_model("llama")
+    late = find_channels(model, TFRConfig(layers=(1,)))
+    needed = []
+
+    def note(module, inputs, output):
+        hidden = output[0] if isinstance(output, tuple) else output
+        needed.append(hidden.requires_grad)
+
+    model.model.layers[0].register_forward_hook(note)
+    found = []
+    for backend in (None, "aot_eager"):
+        with (
+            ChannelMask(model, late) as mask,
+            mask.compiled(backend) if backend else nullcontext(),
+        ):
+            found.append(gradients(mask, batch_size=6))
+    assert not any(needed)
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-6)

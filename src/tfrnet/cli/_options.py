@@ -99,9 +99,9 @@ Compiled = Annotated[
     bool,
     typer.Option(
         "--compile",
-        help="Compile the model's layers with torch.compile before the first request (tfr only). "
-        "That takes a minute or so, and then large models on a GPU are scored faster and in less "
-        "memory; the numbers agree up to rounding.",
+        help="Compile the model's layers with torch.compile (tfr only). The first request takes "
+        "half a minute or more longer for it; then large models on a GPU are scored faster and in "
+        "less memory. The numbers agree up to rounding.",
     ),
 ]
 DataDir = Annotated[

@@ -46,9 +46,8 @@ class ChannelMask:
         self.model = model
         self.index = index
         self._modules = [model.get_submodule(projection.name) for projection in index]
-        self._places = [_device_of(module) for module in self._modules]
         # Where all that is said of channels is kept: beside the model, not on the host.
-        self.home = self._places[0]
+        self.home = _device_of(self._modules[0])
         self._values = torch.ones(index.total, device=self.home)
         self._parts = _Parts(index, self._values, model.dtype)
         self._handles: list[RemovableHandle | _MaskedForward] = []
@@ -89,7 +88,13 @@ class ChannelMask:
     def detach(self) -> None:
         """Take the mask off: the model computes what it did before."""
         self._unhook()
+        self._take_off_compiled()
         _masked_models.discard(self.model)
+
+    def _take_off_compiled(self) -> None:
+        if self._compiled is not None:
+            self._compiled.remove()
+            self._compiled = None
 
     def _unhook(self) -> None:
         for handle in self._handles:
@@ -116,25 +121,34 @@ class ChannelMask:
             # As the model's numbers hold it; a forward hook does so itself.
             values = values.to(self.model.dtype).to(values.dtype)
         pieces = self.index.split(values.repeat(batch, 1))
-        return [piece.to(place) for piece, place in zip(pieces, self._places, strict=True)]
+        return [
+            piece.to(_device_of(module))
+            for piece, module in zip(pieces, self._modules, strict=True)
+        ]
 
     @contextmanager
     def compiled(self, backend: str | Callable[..., Any] = "inductor") -> Iterator[None]:
         """Let the model's layers be compiled meanwhile: the same mask in fewer, longer kernels."""
+        if self._compiled is not None:
+            raise RuntimeError("the layers are compiled already")
         # Here, since torch's compiler takes a second or two to import.
         from tfrnet.masking.compiled import CompiledLayers, compiling
 
         with compiling():
             self._unhook()
             try:
-                self._compiled = CompiledLayers(self.model, self._modules, backend)
+                layers = self._compiled = CompiledLayers(self.model, self._modules, backend)
+            except BaseException:
+                self._hook_inference()
+                raise
+            try:
                 self._hook_inference()
                 yield
             finally:
-                if self._compiled is not None:
-                    self._compiled.remove()
-                    self._compiled = None
-                self._hook_inference()
+                # Unless the mask was taken off meanwhile.
+                if self._compiled is layers:
+                    self._take_off_compiled()
+                    self._hook_inference()
 
     @contextmanager
     def per_example(

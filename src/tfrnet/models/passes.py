@@ -23,8 +23,10 @@ _MOST_EXAMPLES = 64
 # A GPU is busy with this many tokens; without a gradient there is room for more.
 _MOST_TOKENS = 8192
 _MOST_FORWARD_TOKENS = 16384
-# With fewer tokens it idles for longer than computing activations again takes.
+# With fewer tokens it idles for longer than computing activations again takes; compiled layers take
+# less of its time, and hardly less of the host's.
 _ENOUGH_TOKENS = 1024
+_ENOUGH_TOKENS_COMPILED = 2048
 # What activations may take: this share of the weights or these bytes, and of what is free.
 _SHARE_OF_WEIGHTS = 0.335
 _LEAST_BUDGET = 7 << 29
@@ -101,7 +103,8 @@ def passes_within(
     over_outputs = _KEPT_OVER_OUTPUTS_COMPILED if compiled else _KEPT_OVER_OUTPUTS
     kept = over_outputs * size * sum(map(sum, outputs))
     tokens = int(budget / kept)
-    if tokens < max(_ENOUGH_TOKENS, longest):
+    enough = _ENOUGH_TOKENS_COMPILED if compiled else _ENOUGH_TOKENS
+    if tokens < max(enough, longest):
         checkpointing = checkpointing or can_be_checkpointed(model)
     if checkpointing:
         kept = _KEPT_OVER_LAYER_INPUTS * size * hidden * len(outputs)

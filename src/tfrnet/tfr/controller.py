@@ -67,8 +67,14 @@ class TFRNet(BaseUnlearner[ChannelState]):
             max_tokens=self.passes.tokens,
             team=self.team,
         )
+        index = find_channels(model, self.config)
+        if self.passes.compiled:
+            # Here too, before there is a state; the compiler is imported only where it is needed.
+            from tfrnet.masking.compiled import refuse_uncompilable
+
+            refuse_uncompilable(model, [model.get_submodule(each.name) for each in index])
         # Last, so that an error above leaves no mask behind on the model.
-        self.mask = self.effect = ChannelMask(model, find_channels(model, self.config))
+        self.mask = self.effect = ChannelMask(model, index)
         self.state = ChannelState.initial(
             self.mask.index.total,
             self.config.step != "select",

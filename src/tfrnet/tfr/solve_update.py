@@ -45,7 +45,7 @@ def solve_update(
     verdict = judge(guard_before, guard_before, config)
     for _ in range(config.steps):
         forget = probe.forget_margins(mask, deep)
-        # What is not forgotten need not be remembered.
+        # What is not forgotten need not be remembered. After the last step that is only foreseen.
         forgotten = forget.gradients[forget.values < 0] if not deep else forget.gradients
         if deep or bool((forget.values <= config.forget_margin).all()):
             if not _is_cheap(guard_before, verdict, config):
@@ -150,11 +150,12 @@ def cheapest(
     """
     if share == 1:
         return falls
-    way = (forget.values - target).to(cost)
-    costs = way.square() / (forget.gradients.square() / cost).sum(1)
-    costs[falls.to(cost) <= 0] = torch.inf
-    count = math.ceil(share * int((falls > 0).sum()))
-    chosen = costs.sort(stable=True).indices[:count].to(falls.device)
+    falling = (falls > 0).nonzero().flatten()
+    way = (forget.values - target)[falling].to(cost)
+    costs = way.square() / (forget.gradients[falling].square() / cost).sum(1)
+    # Without what rounding adds to a product that is meant to be whole.
+    count = math.ceil(share * len(falling) - 1e-9)
+    chosen = falling[costs.sort(stable=True).indices[:count]]
     kept = torch.zeros_like(falls)
     kept[chosen] = falls[chosen]
     return kept
