@@ -8,9 +8,10 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tests import tiny
 from tfrnet import TFRConfig
-from tfrnet.masking.channels import ChannelIndex
-from tfrnet.masking.mask import _Parts
+from tfrnet.masking.channels import ChannelIndex, find_channels
+from tfrnet.masking.mask import ChannelMask, _Parts
 from tfrnet.tfr.memory import ChannelState
 from tfrnet.tfr.scoring import ChannelScores
 from tfrnet.tfr.update import gather_evidence
@@ -53,13 +54,27 @@ def test_pieces_of_a_mask_say_what_each_holds(seed: int):
     choices = torch.tensor([1.0, 1.0, 0.5, 0.009, 0.0])
     values = choices[torch.randint(5, (index.total,), generator=generator)]
     values[seed : seed + 6] = 1
-    for part, piece in zip(_Parts(index, values), torch.split(values, [4, 1, 7, 3]), strict=True):
+    parts = _Parts(index, values, torch.bfloat16)
+    for part, piece in zip(parts, torch.split(values, [4, 1, 7, 3]), strict=True):
         assert torch.equal(part.values, piece)
+        assert torch.equal(part.narrow, piece.bfloat16())
         assert part.is_one == all(value == 1 for value in piece.tolist())
         near_zero = [i for i, value in enumerate(piece.tolist()) if value < 1e-2]
         assert (part.faint is None) == (not near_zero)
         if part.faint is not None:
             assert part.faint.tolist() == near_zero
+
+
+def test_the_masks_of_a_pass_are_made_in_as_many_operations_for_many_modules_as_for_few():
+    """Of one tensor: no operation but views for each module."""
+    counts = []
+    model = tiny.make_model("llama")
+    for layers in ((0,), None):
+        index = find_channels(model, TFRConfig(layers=layers))
+        with ChannelMask(model, index) as mask, _Counting() as counting:
+            mask._rows(3)
+        counts.append(counting.count)
+    assert counts[0] == counts[1] > 0
 
 
 def test_a_mask_is_taken_apart_in_as_many_operations_for_a_hundred_modules_as_for_three():
@@ -68,6 +83,6 @@ def test_a_mask_is_taken_apart_in_as_many_operations_for_a_hundred_modules_as_fo
         index = ChannelIndex([(str(i), width) for i, width in enumerate([8, 24, 8] * modules)])
         values = torch.linspace(0.1, 1, index.total)
         with _Counting() as counting:
-            _Parts(index, values)
+            _Parts(index, values, torch.bfloat16)
         counts.append(counting.count)
     assert counts[0] == counts[1] > 0
