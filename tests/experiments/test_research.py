@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.research_table import research_table
+from tfrnet.evaluation.metrics.continual import trade_off
 from tfrnet.experiments.search import FIRST_TUNING_SEED, read_rows
 
 ROOT = Path(__file__).parents[2]
@@ -67,6 +68,13 @@ def test_the_means_of_the_held_guard_are_those_of_the_runs():
         found = [row["trade_off"] for row in rows if row["candidate"] == name]
         assert len(found) == 3
         assert f"{sum(found) / 3:.1f}" in LOG
+    by_search = []
+    for row in (row for row in rows if row["candidate"] == "B"):
+        first = row["checkpoints"][1]
+        kept = sum(first["heldout"].values()) / len(first["heldout"])
+        by_search.append(trade_off(sum(first["by_request"][:5]) / 5, kept))
+        assert f"{by_search[-1]:.1f}" in LOG
+    assert f"`B` has {sum(by_search) / 3:.1f}" in LOG
     assert all(row["settings"]["guard_relative"] <= 0.05 for row in rows)
     assert all(row["drift"] < 1.05**20 for row in rows)
 

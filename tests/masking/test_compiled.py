@@ -12,6 +12,7 @@ from tests.masking.test_mask import all_channels, condition
 from tfrnet import TFRConfig
 from tfrnet.data.examples import Encoded
 from tfrnet.errors import InputError
+from tfrnet.masking import compiled
 from tfrnet.masking.channels import find_channels
 from tfrnet.masking.mask import ChannelMask, live_masks
 from tfrnet.models.forward import evaluate_losses
@@ -128,6 +129,17 @@ def test_what_cannot_be_compiled_is_refused_before_anything_is_done():
             with pytest.raises(InputError, match=why), mask.compiled():
                 pass
             assert condition(model) == before
+
+
+def test_a_torch_without_the_settings_is_refused(monkeypatch):
+    monkeypatch.setitem(compiled._DYNAMO, "no_such_setting", 1)
+    model = tiny.make_model("llama")
+    with (
+        ChannelMask(model, all_channels(model)) as mask,
+        pytest.raises(InputError, match="too old"),
+        mask.compiled(),
+    ):
+        pass
 
 
 def test_a_compiler_that_fails_is_said_and_leaves_the_mask_as_it_was():

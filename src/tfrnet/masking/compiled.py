@@ -37,12 +37,10 @@ _DYNAMO: dict[str, Any] = {
     # Masks and weights differ in size from pass to pass.
     "force_nn_module_property_static_shapes": False,
 }
-
-
 _CANNOT = "the layers of this model cannot be compiled here; go on without it ({})"
 
 
-def _first_line(error: Exception) -> str:
+def _in_short(error: Exception) -> str:
     """Return what an error says before it goes into detail."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return " ".join(lines[:2]) or type(error).__name__
@@ -51,6 +49,7 @@ def _first_line(error: Exception) -> str:
 @contextmanager
 def compiling() -> Iterator[None]:
     """Compile as these layers need it, and say in one sentence where that cannot be done."""
+    _refuse_old_torch()
     try:
         with (
             dynamo.patch(_DYNAMO),
@@ -62,7 +61,7 @@ def compiling() -> Iterator[None]:
         ):
             yield
     except (TorchDynamoException, FailOnRecompileLimitHit) as error:
-        raise InputError(_CANNOT.format(_first_line(error))) from error
+        raise InputError(_CANNOT.format(_in_short(error))) from error
 
 
 class CompiledLayers:
@@ -110,6 +109,7 @@ class CompiledLayers:
 
 def refuse_uncompilable(model: PreTrainedModel, projections: Sequence[nn.Module]) -> None:
     """Refuse what would be left out of the compiled layers, run by others, or scaled otherwise."""
+    _refuse_old_torch()
     layers = decoder_layers(model)
     inside = _projections_of(layers)
     if any(module not in inside for module in projections):
@@ -123,6 +123,11 @@ def refuse_uncompilable(model: PreTrainedModel, projections: Sequence[nn.Module]
         raise InputError("a model that is sharded or quantised cannot be compiled")
     if any(weight.dtype != model.dtype for module in inside for weight in module.parameters()):
         raise InputError("a model whose projections are of several dtypes cannot be compiled")
+
+
+def _refuse_old_torch() -> None:
+    if not all(hasattr(dynamo, name) for name in _DYNAMO):
+        raise InputError(f"torch {torch.__version__} is too old to compile a model's layers")
 
 
 def _projections_of(layers: Sequence[nn.Module]) -> dict[nn.Module, None]:
@@ -161,7 +166,7 @@ def _compiled(backend: str | Callable[..., Any]) -> Callable[..., Any]:
             _forward, backend=backend, dynamic=True, fullgraph=True
         )
     except RuntimeError as error:  # a platform or Python that torch does not compile on
-        raise InputError(_CANNOT.format(_first_line(error))) from error
+        raise InputError(_CANNOT.format(_in_short(error))) from error
     return compiled
 
 
