@@ -6,10 +6,10 @@
 Models have random weights: nothing here depends on what they say. A request has 8 examples to
 forget, 24 retain and 64 guard examples. Every method runs at 256 tokens; TFR-Net with the paper's
 settings also compiled, at every length, and on fewer channels. Seconds are the median of several
-requests after the first; `own` leaves out losses that are measured for the record alone. The floor is the
-larger of counted matrix operations over the measured matrix rate and of bytes over the measured
-bandwidth: weights once per pass, and for trained ones gradients and the optimiser's state. A case
-that is in the file is not run again.
+requests after the first; `own` leaves out losses that are measured for the record alone. The floor
+is the larger of counted matrix operations over the measured matrix rate and of bytes over the
+measured bandwidth: weights once per pass, and for trained ones gradients and the optimiser's state.
+A case that is in the file is not run again.
 """
 
 from __future__ import annotations
