@@ -28,6 +28,7 @@ def research_table(rows: Sequence[Row]) -> str:
     for name, runs in candidates.items():
         settings = runs[0]["settings"]
         changed = [f"{k}={v}" for k, v in settings.items() if first.get(k) != v]
+        changed += [f"no {k}" for k in first if k not in settings]
         line = [name, ", ".join(changed) or "as said above"]
         for stream in STREAMS:
             own = [run for run in runs if run["stream"] == stream]

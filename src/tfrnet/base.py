@@ -25,6 +25,7 @@ from tfrnet.state import fs
 from tfrnet.unlearner import Effect, Proposal, Report, S
 
 if TYPE_CHECKING:
+    import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
@@ -213,16 +214,22 @@ class BaseUnlearner(ABC, Generic[S]):
         return self._guard_loss
 
     def _timed_guard_loss(self, say: Report, account: Account) -> float:
+        return float(self._timed_guard_losses(say, account).mean())
+
+    def _timed_guard_losses(self, say: Report, account: Account) -> torch.Tensor:
         with account.time("guard"):
             say("checking the guard")
-            return self._mean_loss(self._guard_encoded)
+            return self._losses(self._guard_encoded)
 
-    def _mean_loss(self, examples: list[Encoded]) -> float:
+    def _losses(self, examples: list[Encoded]) -> torch.Tensor:
+        """Return the loss of every example, as the model is now."""
         passes = self.passes
-        losses = evaluate_losses(
+        return evaluate_losses(
             self.model, examples, passes.examples, passes.forward_tokens, self.team
         )
-        return float(losses.mean())
+
+    def _mean_loss(self, examples: list[Encoded]) -> float:
+        return float(self._losses(examples).mean())
 
     def _retain_sample(self, count: int, *why: object) -> list[Encoded]:
         """Return retain examples of this request: seeded, and new for each request."""

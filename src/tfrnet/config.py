@@ -158,22 +158,10 @@ class TFRConfig(Settings):
         0.3, "fisher: share of the mean Fisher added to each channel's", 1e-6
     )
 
-    anchor_examples: int = option(
-        240,
-        "solve: retain examples whose gradients, taken once on the untouched model, stay in memory",
-        0,
-        when={"step": "solve"},
-    )
-    anchor_tokens: bool = option(
-        False,
-        "solve: hold every token of those answers in place, instead of each answer on average",
-        when={"step": "solve"},
-    )
     hold_guard: bool = option(
-        False,
-        "solve: keep the guard examples' mean loss in place as far as its gradient on the "
-        "untouched model foresees; the guard, no longer a stranger to the step, still measures "
-        "all else",
+        True,
+        "solve: hold the guard examples in place as the retain examples are; the guard then still "
+        "decides, but is no stranger to the step any more",
         when={"step": "solve"},
     )
     memory_rows: int = option(
@@ -198,12 +186,20 @@ class TFRConfig(Settings):
         when={"step": "solve"},
     )
     deep_margin: float = option(
-        -16.0,
-        "solve: and from there all its tokens are lowered to this on average, while it is cheap",
+        -8.0,
+        "solve: from there all tokens of an answer that has several are lowered to this on "
+        "average, compared with deep_rivals others, while it is cheap",
+        when={"step": "solve"},
+    )
+    deep_rivals: int = option(
+        8,
+        "solve: how many tokens an answer's is then compared with; against one alone, that one may "
+        "rise instead of the answer falling",
+        1,
         when={"step": "solve"},
     )
     cheap_share: float = option(
-        0.3,
+        0.9,
         "solve: cheap is what leaves the guard's tolerance used up to this share",
         0,
         1,
@@ -211,16 +207,9 @@ class TFRConfig(Settings):
     )
     step_margin: float = option(
         6.0,
-        "solve: most that one step takes off an example's margin",
+        "solve: most that one step takes off an example's margin; less after the guard has "
+        "shortened one",
         0.01,
-        when={"step": "solve"},
-    )
-    focus: float = option(
-        1.0,
-        "solve: share of the examples not yet at their margin that a step is asked for, those that "
-        "cost least first, so that what the guard leaves is not spent on all of them by halves",
-        0.01,
-        1,
         when={"step": "solve"},
     )
     forget_stiffness: float = option(
@@ -231,7 +220,8 @@ class TFRConfig(Settings):
     )
     retain_stiffness: float = option(
         100.0,
-        "solve: how strictly the retain examples' log-odds stay where they are",
+        "solve: how strictly the log-odds of the retain examples stay where they are, shared out "
+        "among them; those of the guard examples alike",
         0,
         when={"step": "solve"},
     )

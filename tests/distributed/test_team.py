@@ -67,7 +67,7 @@ def test_any_number_of_processes_ends_in_the_same_bits(
     launcher: Launcher, command: list[object], tmp_path: Path, settings: str
 ) -> None:
     more = ["--preset", settings] if settings != "solve" else ["--set", "step=solve"]
-    more += ["--set", "anchor_examples=3"] if settings == "solve" else []
+    more += ["--set", "memory_rows=3"] if settings == "solve" else []
     states = []
     for size in (1, 2, 3) if settings == "default" else (1, 2):
         output, state = tmp_path / f"output{size}", tmp_path / f"state{size}"

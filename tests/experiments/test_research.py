@@ -14,9 +14,7 @@ RUNS = ROOT / "benchmarks" / "results" / "research"
 LOG = (ROOT / "docs" / "research.md").read_text()
 
 
-@pytest.mark.parametrize(
-    "name", ["solved-steps.jsonl", "rivals.jsonl", "pool.jsonl", "held-guard.jsonl"]
-)
+@pytest.mark.parametrize("name", sorted(path.name for path in RUNS.glob("*.jsonl")))
 def test_tables_are_those_of_the_runs(name):
     rows = read_rows(RUNS / name)
     assert research_table(rows) in LOG
@@ -75,6 +73,18 @@ def test_the_means_of_the_held_guard_are_those_of_the_runs():
         by_search.append(trade_off(sum(first["by_request"][:5]) / 5, kept))
         assert f"{by_search[-1]:.1f}" in LOG
     assert f"`B` has {sum(by_search) / 3:.1f}" in LOG
+    assert all(row["settings"]["guard_relative"] <= 0.05 for row in rows)
+    assert all(row["drift"] < 1.05**20 for row in rows)
+
+
+@pytest.mark.parametrize("name", ["steered-guard.jsonl", "deep-rivals.jsonl"])
+def test_the_means_of_the_steered_guard_are_those_of_the_runs(name):
+    rows = read_rows(RUNS / name)
+    found = [row for row in rows if row["candidate"] == "base"]
+    assert len(found) == 3
+    mean = sum(row["trade_off"] for row in found) / 3
+    assert f"Mean Trade-off {mean:.1f} against" in LOG or f"of `base`: {mean:.1f}," in LOG
+    assert all(row["accepted"] == 20 for row in found)
     assert all(row["settings"]["guard_relative"] <= 0.05 for row in rows)
     assert all(row["drift"] < 1.05**20 for row in rows)
 

@@ -21,28 +21,35 @@ def encoded():
     return encode_all(EXAMPLES, tiny.make_tokenizer(), 64, "examples")
 
 
-def by_hand(model, example, allowed):
-    """The margin of every answer token of one example over the best other allowed token."""
+def by_hand(model, example, allowed, count=1):
+    """The margin of every answer token of one example over the best other allowed tokens."""
     with torch.no_grad():
         logits = model(torch.tensor([example.ids])).logits[0]
     margins = []
     for place in range(example.answer_start, len(example.ids)):
         row, own = logits[place - 1], example.ids[place]
         others = [float(row[t]) for t in (allowed or range(len(row))) if t != own]
-        margins.append(float(row[own]) - max(others))
+        best = sorted(others, reverse=True)[:count]
+        margins.append(float(row[own]) - sum(best) / len(best))
     return torch.tensor(margins, dtype=torch.float64)
 
 
 @pytest.mark.parametrize("limited", [True, False])
-def test_margins_agree_with_logits_taken_one_by_one(model, limited):
+@pytest.mark.parametrize("count", [1, 3, 10_000])
+def test_margins_agree_with_logits_taken_one_by_one(model, limited, count):
+    """On average over several rivals, or all there are; at the weakest token over the first."""
     examples = encoded()
     allowed = answer_tokens(examples) if limited else set()
     batch = collate(examples, torch.device("cpu"))
-    rivals = Rivals(allowed)
+    rivals = Rivals(allowed, count)
+    if limited and count > len(allowed):
+        # Where an answer's own token is none of the allowed ones there would be one more.
+        count = len(allowed) - 1
     tokens = [by_hand(model, example, allowed) for example in examples]
+    several = [by_hand(model, example, allowed, count) for example in examples]
     with torch.no_grad():
         mean, weakest = rivals.mean_margins(model, batch), rivals.weakest_margins(model, batch)
-    assert mean.tolist() == pytest.approx([float(t.mean()) for t in tokens])
+    assert mean.tolist() == pytest.approx([float(t.mean()) for t in several])
     assert weakest.tolist() == pytest.approx([-float((-t).exp().mean().log()) for t in tokens])
     assert all(low <= float(t.mean()) + 1e-9 for low, t in zip(weakest, tokens, strict=True))
 

@@ -6,14 +6,13 @@ import pytest
 import torch
 
 from tests import tiny
-from tfrnet import TFRConfig, TFRNet
+from tfrnet import Example, Request, TFRConfig, TFRNet
 from tfrnet.models.forward import collate, evaluate_losses
 from tfrnet.session import Session
 from tfrnet.state.verify import verify
 from tfrnet.tfr.odds import log_odds
 from tfrnet.tfr.rivals import Rivals, answer_tokens
-from tfrnet.tfr.scoring import ExampleGradients
-from tfrnet.tfr.solve_update import cheapest
+from tfrnet.tfr.solve_update import wanted_falls
 
 RETAIN, GUARD = tiny.examples(6), tiny.examples(5, offset=50)
 CONFIG = TFRConfig(step="solve", budget=10_000, guard_relative=0.3)
@@ -88,86 +87,64 @@ def test_what_is_cheap_goes_deeper():
     assert forget_loss(1.0) > 1.2 * forget_loss(0.0)
 
 
-def test_anchors_hold_retain_examples_in_place():
-    """Only one example is scored per request; the anchors stand for the others."""
+def test_a_step_asks_for_the_way_to_the_target_and_a_little_more_but_not_too_far():
+    falls = wanted_falls(torch.tensor([5.0, 0.0, -3.0, -4.0]), -3.0, 6.0)
+    assert falls.tolist() == [6.0, 3.5, 0.0, 0.0]
+
+
+def test_one_token_cannot_be_forgotten_any_deeper():
+    """All tokens of longer answers go on to the deep margin; a single one stays."""
+    config = replace(CONFIG, steps=12, forget_margin=-1.0, deep_margin=-12.0, use_retain=False)
+    config = replace(config, deep_rivals=1, use_guard=False)
+
+    def forget_loss(answer, deep_margin):
+        net = make_net(replace(config, deep_margin=deep_margin))
+        request = Request("r", (Example("Item 3 of the old box is", answer),))
+        (encoded,) = net.prepare([request])
+        return encoded[0].answer_length, net.forget(request).forget_loss_after
+
+    length, shallow = forget_loss("white", 0.0)
+    assert length == 1
+    assert forget_loss("white", -12.0) == (1, shallow)
+    length, shallow = forget_loss("white 21", 0.0)
+    assert length > 1
+    assert forget_loss("white 21", -12.0)[1] > shallow + 2
+
+
+def test_guard_examples_are_held_each_by_itself():
     (request,) = tiny.requests(1)
 
-    def moved(anchors):
-        config = replace(CONFIG, steps=1, step_margin=0.3, use_guard=False, retain_examples=1)
-        net = make_net(replace(config, anchor_examples=anchors, retain_stiffness=1e4))
-        before = log_odds(evaluate_losses(net.model, net._retain_encoded, 8))
+    def moved(hold_guard):
+        config = replace(CONFIG, steps=1, step_margin=0.1, use_guard=False, retain_stiffness=1e4)
+        net = make_net(replace(config, hold_guard=hold_guard))
+        before = log_odds(evaluate_losses(net.model, net._guard_encoded, 8))
         net.forget(request)
-        return float((log_odds(evaluate_losses(net.model, net._retain_encoded, 8)) - before).norm())
+        return float((log_odds(evaluate_losses(net.model, net._guard_encoded, 8)) - before).norm())
 
-    assert moved(6) < 0.5 * moved(0)
+    assert moved(True) < 0.5 * moved(False)
 
 
-def test_anchors_can_hold_every_token():
-    """Of an answer held on average one token may gain what another loses."""
+def test_a_request_goes_on_with_shorter_steps_when_the_guard_has_shortened_one():
+    """What the first step took from the guard is given back, so there is room for more."""
     (request,) = tiny.requests(1)
 
-    def moved(by_token):
-        config = replace(CONFIG, steps=1, step_margin=0.3, use_guard=False, retain_examples=1)
-        config = replace(config, anchor_examples=2, anchor_tokens=by_token, retain_stiffness=1e5)
-        net = make_net(config)
-        held = [part for e in net._retain_encoded for part in e.by_token()]
-        before = log_odds(evaluate_losses(net.model, held, 8))
-        net.forget(request)
-        change = (log_odds(evaluate_losses(net.model, held, 8)) - before).abs()
-        return len(net._anchors), float(change.sum())
+    def after(steps):
+        outcome = make_net(replace(CONFIG, guard_relative=0.02, steps=steps)).forget(request)
+        assert outcome.accepted
+        assert outcome.guard_loss_after <= 1.02 * outcome.guard_loss_before
+        return outcome
 
-    rows, sideways = moved(False)
-    assert rows == 2
-    more_rows, held = moved(True)
-    assert more_rows > 2
-    assert held < sideways
-
-
-def test_the_cheapest_examples_come_first():
-    values = torch.tensor([3.0, 1.0, -5.0, 2.0])
-    rows = torch.tensor([[3.0, 0.0], [1.0, 1.0], [1.0, 0.0], [0.0, 0.5]])
-    cost = torch.tensor([1.0, 2.0])
-    falls = torch.tensor([6.0, 4.0, 0.0, 5.0])
-    # Ways to -3 are 6, 4, none, 5; a gradient's square is 9, 1.5, -, 0.125 by these costs: they
-    # cost 4, 10.7, -, 200.
-    found = ExampleGradients(rows, values)
-    assert cheapest(falls, found, cost, -3.0, 1.0).tolist() == [6, 4, 0, 5]
-    assert cheapest(falls, found, cost, -3.0, 0.6).tolist() == [6, 4, 0, 0]
-    assert cheapest(falls, found, cost, -3.0, 0.1).tolist() == [6, 0, 0, 0]
-
-
-def test_with_focus_some_are_forgotten_while_others_wait():
-    (request,) = tiny.requests(1, size=6)
-    config = replace(CONFIG, steps=1, step_margin=2.0, use_guard=False, retain_stiffness=0.0)
-
-    def fallen(focus):
-        net = make_net(replace(config, focus=focus))
-        margins = Margins(net, request)
-        net.forget(request)
-        return margins.before - margins()
-
-    # Two of six are asked for: these fall farther than when all six are, the dearest less.
-    some, all_six = fallen(0.3), fallen(1.0)
-    assert int((some > all_six + 0.1).sum()) == 2
-    assert some[all_six.argmax()] < 0.5 * all_six.max()
-
-
-def test_the_guard_examples_can_be_held_on_average():
-    (request,) = tiny.requests(1)
-
-    def rise(hold_guard):
-        config = replace(CONFIG, steps=1, step_margin=0.1, use_guard=False, retain_stiffness=1e3)
-        config = replace(config, anchor_examples=0, hold_guard=hold_guard)
-        outcome = make_net(config).forget(request)
-        return abs(outcome.guard_loss_after - outcome.guard_loss_before)
-
-    assert rise(True) < 0.2 * rise(False)
+    first, last = after(1), after(8)
+    assert first.attempts > 1
+    assert last.attempts > first.attempts
+    rises = [each.forget_loss_after - each.forget_loss_before for each in (first, last)]
+    assert rises[1] > 1.3 * rises[0] > 0
 
 
 def test_earlier_requests_are_kept_from_coming_back():
     first, other = tiny.requests(2)
     config = replace(CONFIG, steps=9, forget_margin=-1.0, deep_margin=100.0, use_guard=False)
-    config = replace(config, retain_examples=2, anchor_examples=0, memory_stiffness=1e3)
+    config = replace(config, retain_examples=2, hold_guard=False, memory_stiffness=1e3)
 
     def moved_afterwards(**changes):
         net = make_net(replace(config, **changes))
@@ -217,16 +194,6 @@ def test_what_is_remembered_stays_as_large_and_is_part_of_the_state(tmp_path):
     ) as session:
         session.forget(requests[0])
     assert [check for check in verify(tmp_path / "s") if not check.passed] == []
-
-
-def test_other_retain_data_brings_other_anchors():
-    (request, second) = tiny.requests(2)
-    net = make_net()
-    net.forget(request)
-    before = net._anchors
-    net.forget(second, retain=tiny.examples(4, offset=90))
-    assert len(net._anchors) == 4
-    assert before is not None and len(before) == 6
 
 
 def test_the_guard_shortens_a_step():

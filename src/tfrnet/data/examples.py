@@ -53,11 +53,6 @@ class Encoded:
         """Number of tokens that the loss averages over."""
         return len(self.ids) - self.answer_start
 
-    def by_token(self) -> list[Encoded]:
-        """Return an example for each answer token: its answer, after all that comes before."""
-        ends = range(self.answer_start, len(self.ids))
-        return [Encoded(self.ids[: end + 1], end, self.cut) for end in ends]
-
 
 def encode(
     example: Example,

@@ -15,7 +15,6 @@ from tfrnet.accounting import Account
 from tfrnet.base import BaseUnlearner
 from tfrnet.config import TFRConfig
 from tfrnet.data.examples import Encoded, Example
-from tfrnet.data.sampling import sample_indices
 from tfrnet.masking.channels import find_channels
 from tfrnet.masking.mask import ChannelMask, capacity, dormant
 from tfrnet.models.passes import Passes, choose_passes
@@ -24,9 +23,9 @@ from tfrnet.tfr.fisher_update import fisher_update
 from tfrnet.tfr.memory import ChannelState
 from tfrnet.tfr.probe import Probe
 from tfrnet.tfr.rivals import Rivals, answer_tokens
-from tfrnet.tfr.scoring import ScoreOptions, gradients_of
+from tfrnet.tfr.scoring import ScoreOptions
 from tfrnet.tfr.select_update import select_update
-from tfrnet.tfr.solve_update import solve_update, weighed_rows
+from tfrnet.tfr.solve_update import solve_update
 from tfrnet.tfr.update import Candidate, Evidence, gather_evidence
 from tfrnet.unlearner import Proposal, Report
 
@@ -57,8 +56,6 @@ class TFRNet(BaseUnlearner[ChannelState]):
         **options: Any,
     ) -> None:
         self.config: TFRConfig
-        self._anchors: torch.Tensor | None = None
-        self._guard_gradient: torch.Tensor | None = None
         super().__init__(model, tokenizer, retain, config or TFRConfig(), **options)
         self._options = ScoreOptions(
             batch_size=self.passes.examples,
@@ -107,12 +104,11 @@ class TFRNet(BaseUnlearner[ChannelState]):
             name,
             forget,
             self._retain_sample(self.config.retain_examples),
-            Rivals(answer_tokens(self._retain_encoded)),
+            self._guard_encoded,
+            Rivals(answer_tokens(self._retain_encoded), self.config.deep_rivals),
             self._options,
             self.config,
-            lambda: self._timed_guard_loss(say, account),
-            lambda: self._anchor_rows(say, account),
-            lambda: self._guard_rows(say, account),
+            lambda: self._timed_guard_losses(say, account),
             say,
             account,
         )
@@ -129,46 +125,6 @@ class TFRNet(BaseUnlearner[ChannelState]):
         state = candidate.state if candidate.verdict.accepted else self.state
         outcome = self._outcome(name, evidence, candidate, state, before, forget_after)
         return Proposal(state, outcome)
-
-    def _set_retain(self, retain: Sequence[Example]) -> None:
-        super()._set_retain(retain)
-        self._anchors = None
-
-    def _anchor_rows(self, say: Report, account: Account) -> torch.Tensor:
-        """Return rows of retain examples on the untouched model, which are computed once.
-
-        They depend on nothing that requests change, so a state that is taken up again has the same.
-        """
-        if self.config.anchor_examples == 0 or not self.config.use_retain:
-            return torch.empty(0, self.mask.index.total)
-        if self._anchors is None:
-            chosen = sample_indices(
-                len(self.retain), self.config.anchor_examples, "anchors", self.seed
-            )
-            examples = [self._retain_encoded[i] for i in chosen]
-            if self.config.anchor_tokens:
-                examples = [part for example in examples for part in example.by_token()]
-            with account.time("anchors"):
-                say("scoring retain examples on the untouched model")
-                self.mask.set(torch.ones_like(self.state.mask))
-                found = gradients_of(self.mask, examples, self._options)
-            self._anchors = weighed_rows(found, self.config.retain_sharpness)
-        return self._anchors
-
-    def _guard_rows(self, say: Report, account: Account) -> torch.Tensor:
-        """Return the gradient of the guard's whole loss on the untouched model, computed once.
-
-        One row for all of them: what happens to their mean is foreseen, not to any one of them.
-        """
-        if not self.config.hold_guard:
-            return torch.empty(0, self.mask.index.total)
-        if self._guard_gradient is None:
-            with account.time("anchors"):
-                say("scoring guard examples on the untouched model")
-                self.mask.set(torch.ones_like(self.state.mask))
-                found = gradients_of(self.mask, self._guard_encoded, self._options)
-            self._guard_gradient = found.gradients.sum(0, keepdim=True)
-        return self._guard_gradient
 
     def _outcome(
         self,

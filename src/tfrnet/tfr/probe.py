@@ -33,12 +33,11 @@ class Probe:
     name: str
     forget: list[Encoded]
     retain: list[Encoded]
+    guard: list[Encoded]
     rivals: Rivals
     options: ScoreOptions
     config: TFRConfig
-    measure_guard: Callable[[], float]
-    anchor_rows: Callable[[], torch.Tensor]
-    guard_rows: Callable[[], torch.Tensor]
+    measure_guard: Callable[[], torch.Tensor]
     say: Report
     account: Account
 
@@ -78,10 +77,21 @@ class Probe:
                 options.team,
             )
 
-    def guard_loss(self, mask: torch.Tensor) -> float:
-        """Return the guard loss."""
+    def guard_gradients(self, mask: torch.Tensor) -> ExampleGradients:
+        """Return every guard example's loss."""
+        with self.account.time("score"):
+            self.mask.set(mask)
+            self.say("scoring guard examples")
+            return gradients_of(self.mask, self.guard, self.options)
+
+    def guard_losses(self, mask: torch.Tensor) -> torch.Tensor:
+        """Return the losses of the guard examples."""
         self.mask.set(mask)
         return self.measure_guard()
+
+    def guard_loss(self, mask: torch.Tensor) -> float:
+        """Return the guard loss."""
+        return float(self.guard_losses(mask).mean())
 
 
 def _refuse_non_finite(scores: ChannelScores, what: str) -> None:
