@@ -19,7 +19,7 @@ from tfrnet.data.examples import Encoded, Example, encode_all
 from tfrnet.data.requests import Request
 from tfrnet.outcome import Outcome
 from tfrnet.settings import Settings
-from tfrnet.tfr.scoring import ScoreOptions, score_channels
+from tfrnet.tfr.scoring import ScoreOptions, ScoreSet, score_sets
 from tfrnet.unlearner import Unlearner, find_method
 
 ALL_CHANNELS = "all-linear"
@@ -251,7 +251,7 @@ def _size(unlearner: Unlearner[Any]) -> dict[str, int]:
 
 
 def _measure_scoring(unlearner: Any, data: Data, bench: Bench) -> dict[str, Any]:
-    """Return what scoring alone costs: the request's examples, then the retain examples."""
+    """Return what scoring alone costs: the request's examples with the retain examples."""
     config = unlearner.config
     sets = [
         encode_all(examples, data.tokenizer, config.max_length, "scored")
@@ -266,8 +266,7 @@ def _measure_scoring(unlearner: Any, data: Data, bench: Bench) -> dict[str, Any]
     )
 
     def score() -> None:
-        for examples in sets:
-            score_channels(unlearner.mask, examples, options)
+        score_sets(unlearner.mask, [ScoreSet(examples) for examples in sets], options)
 
     with counted() as work:
         score()

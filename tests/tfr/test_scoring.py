@@ -14,7 +14,7 @@ from tfrnet.data.examples import Encoded
 from tfrnet.errors import InputError
 from tfrnet.masking.channels import find_channels
 from tfrnet.masking.mask import ChannelMask
-from tfrnet.tfr.scoring import ScoreOptions, score_channels
+from tfrnet.tfr.scoring import ScoreOptions, ScoreSet, gradients_of, score_channels, score_sets
 
 pytestmark = pytest.mark.filterwarnings("ignore::tfrnet.errors.TfrnetWarning")
 MASK_VALUES = (1.0, 0.5, 0.05, 0.005, 0.0)
@@ -194,6 +194,36 @@ def test_batch_size_padding_and_checkpointing_do_not_change_scores(architecture)
         for field in ("magnitude", "signed", "gradient", "square"):
             close(getattr(other, field), getattr(one_by_one, field), 1e-5)
         assert other.loss == pytest.approx(one_by_one.loss, rel=1e-5)
+
+
+def test_sets_that_share_passes_are_scored_apart(float64_inside):
+    """As if each went alone, though both are in the same passes, and these are fewer."""
+    model, examples = float64_model("llama"), make_examples(7)
+    first, second = examples[:3], examples[3:]
+    values = mixed_mask(channels(model).total)
+    ceiling = sorted(float(plain_loss(model, e)) for e in first)[1]
+    passes = []
+    model.register_forward_pre_hook(lambda *_: passes.append(1))
+    with ChannelMask(model, channels(model)) as mask:
+        mask.set(values)
+        options = ScoreOptions(batch_size=4)
+        alone = [
+            score_channels(mask, first, options, ceiling),
+            score_channels(mask, second, options, keep_examples=True),
+        ]
+        passes.clear()
+        sets = [ScoreSet(first, ceiling), ScoreSet(second, keep_examples=True)]
+        together = score_sets(mask, sets, ScoreOptions(batch_size=8))
+        assert len(passes) == 1
+        each = gradients_of(mask, second, options)
+    for found, expected in zip(together, alone, strict=True):
+        for name in ("magnitude", "signed", "gradient", "square"):
+            close(getattr(found, name), getattr(expected, name), 1e-10)
+        assert found.loss == pytest.approx(expected.loss, rel=1e-12)
+        assert found.lowest_loss == pytest.approx(expected.lowest_loss, rel=1e-12)
+    assert together[0].examples is None
+    close(together[1].examples.gradients, each.gradients, 1e-10)
+    assert together[1].examples.values.tolist() == pytest.approx(each.values.tolist())
 
 
 @pytest.mark.parametrize("padding_side", ["left", "right"])

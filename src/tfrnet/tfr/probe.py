@@ -19,8 +19,9 @@ from tfrnet.tfr.scoring import (
     ChannelScores,
     ExampleGradients,
     ScoreOptions,
+    ScoreSet,
     gradients_of,
-    score_channels,
+    score_sets,
 )
 from tfrnet.unlearner import Report
 
@@ -45,12 +46,12 @@ class Probe:
         """Return the scores on the forget and on the retain examples."""
         with self.account.time("score"):
             self.mask.set(mask)
-            self.say("scoring forget examples")
-            ceiling = self.config.forget_ceiling
-            forget = score_channels(self.mask, self.forget, self.options, ceiling)
-            self.say("scoring retain examples")
-            keep = self.config.step == "solve"
-            retain = score_channels(self.mask, self.retain, self.options, keep_examples=keep)
+            self.say("scoring forget and retain examples")
+            sets = [
+                ScoreSet(self.forget, self.config.forget_ceiling),
+                ScoreSet(self.retain, keep_examples=self.config.step == "solve"),
+            ]
+            forget, retain = score_sets(self.mask, sets, self.options)
         _refuse_non_finite(forget, f"request {self.name!r}")
         _refuse_non_finite(retain, "the retain data")
         return forget, retain

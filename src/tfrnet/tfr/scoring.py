@@ -84,6 +84,15 @@ class ChannelScores:
     examples: ExampleGradients | None = None
 
 
+@dataclass(frozen=True)
+class ScoreSet:
+    """Examples whose scores are wanted apart from those of other sets."""
+
+    examples: Sequence[Encoded]
+    ceiling: float = math.inf
+    keep_examples: bool = False
+
+
 def score_channels(
     mask: ChannelMask,
     examples: Sequence[Encoded],
@@ -92,30 +101,66 @@ def score_channels(
     keep_examples: bool = False,
 ) -> ChannelScores:
     """Score every channel on the examples, under the mask that is applied now."""
+    (scores,) = score_sets(mask, [ScoreSet(examples, ceiling, keep_examples)], options)
+    return scores
+
+
+def score_sets(
+    mask: ChannelMask, sets: Sequence[ScoreSet], options: ScoreOptions
+) -> list[ChannelScores]:
+    """Score every channel on several sets, whose examples share passes: fewer and fuller ones."""
+    examples = [example for each in sets for example in each.examples]
+    owners = torch.tensor([i for i, each in enumerate(sets) for _ in each.examples])
     groups = options.groups(examples)
-    sums = torch.zeros(4, mask.index.total, dtype=mask.values.dtype, device=mask.home)
-    losses: list[float] = []
-    kept: list[tuple[torch.Tensor, torch.Tensor]] = []
+    keep = any(each.keep_examples for each in sets)
 
     def of_part(part: list[int]) -> Tensors:
         gradients, counts, values = _part_gradients(mask, examples, part, options, answer_losses)
-        added = _added_up(gradients, counts, values, ceiling).unsqueeze(0)
-        return (added, values, gradients) if keep_examples else (added, values)
+        owned = [(owners[part] == i).to(gradients.device) for i in range(len(sets))]
+        added = torch.stack(
+            [
+                _added_up(gradients[own], counts[own], values[own.to(values.device)], each.ceiling)
+                for each, own in zip(sets, owned, strict=True)
+            ]
+        )
+        return (added.unsqueeze(0), values, gradients) if keep else (added.unsqueeze(0), values)
 
     def work(group: list[int]) -> Tensors:
         added, *others = _joined(mask, group, of_part, options)
         return added.sum(0), *others
 
+    sums = torch.zeros(len(sets), 4, mask.index.total, dtype=mask.values.dtype, device=mask.home)
+    losses = torch.empty(len(examples), dtype=torch.float64)
+    kept: list[tuple[torch.Tensor, torch.Tensor]] = []
     with _ready_to_score(mask, options):
-        for added, values, *gradients in options.team.map(groups, work):
+        for group, (added, values, *gradients) in zip(
+            groups, options.team.map(groups, work), strict=True
+        ):
             sums += added
-            losses += values.tolist()
+            losses[group] = values.double().cpu()
             kept += [(rows, values) for rows in gradients]
-    sums /= len(examples)
-    mean = math.fsum(losses) / len(losses)
-    magnitude, signed, gradient, square = sums
-    each = _in_order(kept, groups) if keep_examples else None
-    return ChannelScores(magnitude, signed, gradient, square, mean, min(losses), each)
+    each_example = _in_order(kept, groups) if keep else None
+    return [
+        _scores(
+            sums[i], losses[owners == i], each_example if own.keep_examples else None, owners == i
+        )
+        for i, own in enumerate(sets)
+    ]
+
+
+def _scores(
+    sums: torch.Tensor,
+    losses: torch.Tensor,
+    examples: ExampleGradients | None,
+    chosen: torch.Tensor,
+) -> ChannelScores:
+    """Return the scores of one set from its sums, losses and, where kept, all sets' gradients."""
+    magnitude, signed, gradient, square = sums / len(losses)
+    if examples is not None:
+        here = chosen.to(examples.gradients.device)
+        examples = ExampleGradients(examples.gradients[here], examples.values[here])
+    mean = math.fsum(losses.tolist()) / len(losses)
+    return ChannelScores(magnitude, signed, gradient, square, mean, float(losses.min()), examples)
 
 
 def _added_up(
