@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\n".join(table(results.cases)))
     results.save()
     for target in results.document["targets"]:
-        print("{what}: {measured:.3g}, {target}, met: {met}".format(**target))
+        print("{method}: {what}: {measured:.3g}, {target}, met: {met}".format(**target))
     return int(any(r.get("error", OUT_OF_MEMORY) != OUT_OF_MEMORY for r in results.cases))
 
 

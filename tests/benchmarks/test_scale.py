@@ -292,8 +292,10 @@ def test_targets_are_those_of_the_large_case():
     case = Case("7b", "tfr-paper", 256)
     record = {"case": case.to_dict()} | made_up(case)
     other = record | {"case": case.to_dict() | {"channels": "down_proj"}}
-    met = [target["met"] for target in targets([other, record])]
-    assert met == [False, True, False]
+    compiled = record | {"case": case.to_dict() | {"method": "tfr-paper-compiled"}}
+    found = targets([other, record, compiled])
+    assert [target["met"] for target in found] == 2 * [False, True, False]
+    assert [target["method"] for target in found[::3]] == ["tfr-paper", "tfr-paper-compiled"]
 
 
 def test_the_plot_is_written(tmp_path):
