@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 import torch
 
-from benchmarks import scale, scale_plot
+from benchmarks import scale, scale_document, scale_plot
 from benchmarks.scale_case import ALL_CHANNELS, VARIANTS, Bench, Case, measure_case, settings
 from benchmarks.scale_count import counted, forward_operations, optimiser_bytes, scoring_operations
 from benchmarks.scale_growth import measure_growth, summary
@@ -16,6 +16,7 @@ from benchmarks.scale_results import OUT_OF_MEMORY, targets
 from benchmarks.scale_shapes import SHAPES, Sizes, Writer, build_model, build_tokenizer
 from tfrnet.data.examples import encode
 from tfrnet.errors import InputError
+from tfrnet.experiments.document import stale_tables
 from tfrnet.masking.channels import find_channels
 from tfrnet.masking.mask import ChannelMask
 from tfrnet.models.forward import answer_losses, collate
@@ -315,3 +316,12 @@ def test_the_plot_is_written(tmp_path):
     for text in ("simnpo-lora", OUT_OF_MEMORY, "newest state", "an abacus, beads"):
         assert text in drawn
     assert (tmp_path / "scale.png").stat().st_size > 0
+
+
+def test_the_tables_of_the_docs_are_those_measured():
+    text = scale_document.DOCUMENT.read_text()
+    cases = json.loads(scale_document.RESULTS.read_text())["cases"]
+    assert stale_tables(text, scale_document.method_tables(cases)) == []
+    assert "<!-- table: scale-7b -->" in text
+    other = [cases[0] | {"seconds": 12.345}, *cases[1:]]
+    assert stale_tables(text, scale_document.method_tables(other)) == ["scale-7b"]
