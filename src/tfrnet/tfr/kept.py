@@ -26,14 +26,17 @@ class Kept:
         self._guard: Watched | None = None
         if config.hold_guard and config.use_retain:
             self._guard = self._watched(probe.guard_gradients(state.mask))
-            # Of the mask as it is now: of the last step that was accepted.
-            self.guard_losses = self._guard.losses()
+            self._guard_losses = self._guard.losses()
         self._earlier = state.forgotten if config.use_history else None
 
     def running_fisher(self, before: torch.Tensor | None) -> torch.Tensor:
         """Return the retain Fisher, averaged over requests."""
         assert before is not None
         return running_fisher(before, self._retain.mean_square(), self._config.fisher_decay)
+
+    def take_step(self, guard_losses: torch.Tensor) -> None:
+        """Hear of an accepted step: the losses of the guard examples after it."""
+        self._guard_losses = guard_losses
 
     def rows(self, mask: torch.Tensor) -> list[Rows]:
         """Return what is asked of all of them under the mask as it is now."""
@@ -44,8 +47,8 @@ class Kept:
             wanted.append(self._retain.each(losses))
         if self._guard is not None:
             wanted += [
-                self._guard.each(self.guard_losses),
-                self._guard.together(self.guard_losses),
+                self._guard.each(self._guard_losses),
+                self._guard.together(self._guard_losses),
             ]
         if self._earlier is not None:
             rows = self._earlier[self._earlier.any(1)]

@@ -65,7 +65,7 @@ def solve_update(
         attempts += step.tries
         if step.verdict.accepted:
             mask, verdict = step.mask, step.verdict
-            kept.guard_losses = step.guard_losses
+            kept.take_step(step.guard_losses)
             forgotten = forget.gradients[(forget.values < step.share * falls) | deep]
             reach = min(config.step_margin, reach * (_FARTHER if step.share == 1 else step.share))
         elif mask is state.mask:
