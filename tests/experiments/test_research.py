@@ -89,6 +89,17 @@ def test_the_means_of_the_steered_guard_are_those_of_the_runs(name):
     assert all(row["drift"] < 1.05**20 for row in rows)
 
 
+def test_the_demo_is_what_was_measured():
+    result = json.loads((RUNS / "demo-solve.json").read_text())
+    after, outcomes = result["accuracy_after"], result["outcomes"]
+    assert f"of 40 facts {after['forgotten']:.1f} % are right afterwards" in LOG
+    assert f"{after['same_topic']:.1f} %, of other topics {after['others']:.1f} %" in LOG
+    first, last = outcomes[0]["guard_loss_before"], outcomes[-1]["guard_loss_after"]
+    assert f"rises from {first:.3f} to {last:.3f}" in LOG
+    seconds = [outcome["seconds"]["total"] for outcome in outcomes]
+    assert f"{min(seconds):.0f} to {max(seconds):.0f} s on two cores" in LOG
+
+
 def test_the_guard_held_in_every_run():
     for name in ("solved-steps.jsonl", "rivals.jsonl"):
         for row in read_rows(RUNS / name):
