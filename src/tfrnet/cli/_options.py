@@ -100,7 +100,7 @@ Compiled = Annotated[
     typer.Option(
         "--compile",
         help="Compile the model's layers with torch.compile (tfr only). The first request takes "
-        "half a minute or more longer for it; then large models on a GPU are scored faster and in "
+        "half a minute or so longer for it; then large models on a GPU are scored faster and in "
         "less memory. The numbers agree up to rounding.",
     ),
 ]

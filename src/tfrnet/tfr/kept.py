@@ -26,7 +26,7 @@ class Kept:
         self._guard: Watched | None = None
         if config.hold_guard and config.use_retain:
             self._guard = self._watched(probe.guard_gradients(state.mask))
-            self._guard_losses = self._guard.losses()
+            self._guard_losses = self._guard.losses
         self._earlier = state.forgotten if config.use_history else None
 
     def running_fisher(self, before: torch.Tensor | None) -> torch.Tensor:
@@ -43,7 +43,7 @@ class Kept:
         wanted = []
         if self._config.use_retain:
             moved = mask is not self._start
-            losses = self._probe.retain_losses(mask) if moved else self._retain.losses()
+            losses = self._probe.retain_losses(mask) if moved else self._retain.losses
             wanted.append(self._retain.each(losses))
         if self._guard is not None:
             wanted += [
@@ -69,7 +69,7 @@ class Watched:
 
     def __init__(self, found: ExampleGradients, sharpness: float, stiffness: float) -> None:
         """Take gradients and losses of the examples; `stiffness` is shared out among them."""
-        self._losses = found.values
+        self.losses = found.values
         self._weights = certainty_weights(found.values, sharpness)
         weights = self._weights.to(found.gradients).unsqueeze(1)
         self._rows = log_odds_gradients(found.gradients, found.values).mul_(weights)
@@ -83,17 +83,13 @@ class Watched:
 
     def each(self, losses: torch.Tensor) -> Rows:
         """Return what is asked of every example, given its loss now."""
-        lost = self._weights * (log_odds(self._losses) - log_odds(losses.to(self._losses)))
+        lost = self._weights * (log_odds(self.losses) - log_odds(losses.to(self.losses)))
         return Rows(self._rows, -lost.to(self._rows), self._stiffness / len(self._rows))
 
     def together(self, losses: torch.Tensor) -> Rows:
         """Return what is asked of the sum of their losses."""
-        risen = (losses.to(self._losses) - self._losses).sum().reshape(1)
+        risen = (losses.to(self.losses) - self.losses).sum().reshape(1)
         return Rows(self._sum, risen.to(self._sum), self._stiffness)
-
-    def losses(self) -> torch.Tensor:
-        """Return the losses when the request began."""
-        return self._losses
 
 
 def held_rows(rows: torch.Tensor, stiffness: float) -> list[Rows]:

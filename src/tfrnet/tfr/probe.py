@@ -79,7 +79,7 @@ class Probe:
             )
 
     def guard_gradients(self, mask: torch.Tensor) -> ExampleGradients:
-        """Return every guard example's loss."""
+        """Return every guard example's loss and its gradient."""
         with self.account.time("score"):
             self.mask.set(mask)
             self.say("scoring guard examples")
