@@ -46,6 +46,7 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=20)
     parser.add_argument("--heldout", type=int, default=60)
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--minutes", type=float, default=60, help="no run begins after this")
     options = parser.parse_args()
@@ -109,7 +110,7 @@ def _run(name: str, settings: Row, stream: str, seed: int) -> Row | None:
         TFRConfig.from_dict(settings),
         guard=split.guard_examples(),
         seed=seed,
-        batch_size=16,
+        batch_size=_options.batch_size,
     )
     checkpoints, outcomes = [_measure(split)], []
     try:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from tfrnet.errors import InputError
 from tfrnet.settings import Settings, option
-from tfrnet.tuned import tuned_preset
+from tfrnet.tuned import tuned_settings
 
 # The paper's method, written out so that a better default never moves its numbers.
 _PAPER: dict[str, Any] = {
@@ -44,6 +44,8 @@ _PAPER: dict[str, Any] = {
     "signed_scores": False,
     "backtracks": 0,
 }
+# The step that came before `solve`: it costs less and forgets less. The search tuned this one.
+FISHER: dict[str, Any] = {"step": "fisher", "steps": 2, "budget": 2048, "backtracks": 4}
 
 
 @dataclass(frozen=True)
@@ -92,12 +94,14 @@ class TFRConfig(Settings):
 
     # Suppression
     step: Literal["select", "fisher", "solve"] = option(
-        "fisher",
+        "solve",
         "how a request moves the mask: select (the paper's: the channels of highest priority are "
         "scaled down), fisher (many channels a little, by forget gradient over retain Fisher) or "
         "solve (the smallest move that takes every forget example to forget_margin)",
     )
-    budget: int = option(2048, "most channels that one step may suppress", 0)
+    budget: int | None = option(
+        None, "most channels that one step may suppress; none means no limit", 0
+    )
     suppress_strength: float = option(
         1.0,
         "select: share taken off a suppressed channel; fisher: how far the strongest channel moves",
@@ -139,7 +143,7 @@ class TFRConfig(Settings):
         "the paper takes the absolute value",
     )
     backtracks: int = option(
-        4, "smaller steps tried, inside the same commit, before a request is rejected", 0, 50
+        3, "smaller steps tried, inside the same commit, before a request is rejected", 0, 50
     )
     backtrack_factor: float = option(
         0.4,
@@ -148,7 +152,7 @@ class TFRConfig(Settings):
         0.01,
         0.99,
     )
-    steps: int = option(2, "fisher: small scored steps per request", 1, 100)
+    steps: int = option(6, "fisher, solve: most scored steps per request", 1, 100)
     step_guard: float = option(0.015, "fisher: largest relative rise of the guard loss per step", 0)
     forget_ceiling: float = option(
         6.0, "fisher: an example whose loss reaches this many nats counts as forgotten", 0.1
@@ -165,9 +169,9 @@ class TFRConfig(Settings):
         when={"step": "solve"},
     )
     memory_rows: int = option(
-        0,
+        32,
         "solve: directions of the mask that are remembered of earlier requests, and kept from "
-        "bringing them back; every one is a tensor of the state",
+        "bringing them back; every one takes four bytes a channel in the state",
         0,
         when={"step": "solve"},
     )
@@ -179,7 +183,7 @@ class TFRConfig(Settings):
         when={"step": "solve"},
     )
     forget_margin: float = option(
-        -3.0,
+        -5.0,
         "solve: an example is forgotten when a rival is this far ahead of its answer (in logits, "
         "below 0) at the answer's weakest token",
         at_most=0,
@@ -192,9 +196,9 @@ class TFRConfig(Settings):
         when={"step": "solve"},
     )
     deep_rivals: int = option(
-        8,
-        "solve: how many tokens an answer's is then compared with; against one alone, that one may "
-        "rise instead of the answer falling",
+        64,
+        "solve: how many tokens an answer's is then compared with; against few, those may rise "
+        "instead of the answer falling",
         1,
         when={"step": "solve"},
     )
@@ -253,5 +257,9 @@ class TFRConfig(Settings):
 
     @classmethod
     def presets(cls) -> dict[str, Mapping[str, Any]]:
-        """`default` is our best, `paper` the paper's method, `tuned` what the search chose."""
-        return {"default": {}, "paper": _PAPER} | tuned_preset("tfr")
+        """`default` is our best, and what `tuned` means here, `paper` the paper's method.
+
+        `fisher` is the step before, as the search tuned it.
+        """
+        searched = FISHER | tuned_settings("tfr")
+        return {"default": {}, "tuned": {}, "paper": _PAPER, "fisher": searched}

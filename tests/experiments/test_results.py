@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import method_tables
-from tfrnet.experiments.grid import grid
+from tfrnet.experiments.grid import grid, searched_from
 from tfrnet.experiments.search import SearchPlan, choose, read_rows
 from tfrnet.unlearner import find_method, method_names
 
@@ -24,8 +24,10 @@ def test_the_presets_are_what_the_search_chose_at_an_equal_budget():
         assert json.loads((ROOT / name).read_text()) == chosen
     assert {best["points_tried"] for best in chosen.values()} == {12}
     for method in method_names():
-        assert find_method(method).config.presets()["tuned"] == chosen[method]["settings"]
-        find_method(method).config.preset("tuned")
+        preset = "fisher" if method == "tfr" else "tuned"
+        settings = find_method(method).config.presets()[preset]
+        assert settings == {**searched_from(method), **chosen[method]["settings"]}
+        find_method(method).config.preset(preset)
 
 
 def test_every_trial_is_a_point_of_the_declared_grid_on_a_tuning_seed():

@@ -10,18 +10,18 @@ import pytest
 from tests.datasets import made_up_folder
 from tfrnet.data.sources import Source
 from tfrnet.errors import InputError
-from tfrnet.experiments.grid import grid
+from tfrnet.experiments.grid import grid, searched_from
 from tfrnet.experiments.search import Machine, SearchPlan, choose, read_rows, run_search
 from tfrnet.unlearner import find_method, method_names
 
 
 @pytest.mark.parametrize("name", method_names())
-def test_a_grid_has_twelve_different_points_and_begins_with_the_defaults(name):
+def test_a_grid_has_twelve_different_points_and_begins_where_it_says(name):
     points = grid(name)
     assert len(points) == 12
     assert len({json.dumps(point, sort_keys=True) for point in points}) == 12
     config = find_method(name).config
-    default = config().to_dict()
+    default = config.from_dict(searched_from(name)).to_dict()
     assert all(default[key] == value for key, value in points[0].items())
     for point in points:
         config.from_dict(point)

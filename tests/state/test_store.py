@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from tests import tiny
-from tfrnet.config import TFRConfig
+from tfrnet.config import FISHER, TFRConfig
 from tfrnet.errors import StateError
 from tfrnet.session import Session
 from tfrnet.state.apply import apply_state
@@ -136,11 +136,12 @@ def test_each_line_says_which_state_it_led_from_and_to(folder: Path) -> None:
     ("config", "expected"),
     [
         (TFRConfig.paper(guard_examples=4), PAPER_TENSORS),
-        (TFRConfig(guard_examples=4), PAPER_TENSORS | {"fisher"}),
+        (TFRConfig.from_dict(FISHER | {"guard_examples": 4}), PAPER_TENSORS | {"fisher"}),
+        (TFRConfig(guard_examples=4), PAPER_TENSORS | {"fisher", "forgotten"}),
     ],
-    ids=["paper", "fisher"],
+    ids=["paper", "fisher", "default"],
 )
-def test_tensors_have_their_public_names_and_are_flat_float32(
+def test_tensors_have_their_public_names_and_are_float32_over_the_channels(
     tmp_path: Path, tokenizer, config: TFRConfig, expected: set[str]
 ) -> None:
     model = tiny.make_model("llama")
@@ -151,6 +152,8 @@ def test_tensors_have_their_public_names_and_are_flat_float32(
         tensors = load_file(generation_file(tmp_path / "s", number))
         assert set(tensors) == expected
         assert {tensor.dtype for tensor in tensors.values()} == {torch.float32}
+        remembered = tensors.pop("forgotten", torch.zeros(32, 3 * 224))
+        assert remembered.shape == (32, 3 * 224)
         assert {tuple(tensor.shape) for tensor in tensors.values()} == {(3 * 224,)}
 
 

@@ -9,6 +9,7 @@ import torch
 from tests import tiny
 from tests.tfr.reference import Reference
 from tfrnet import TFRConfig, TFRNet
+from tfrnet.config import FISHER
 from tfrnet.errors import InputError
 
 RETAIN, GUARD = tiny.examples(6), tiny.examples(5, offset=50)
@@ -131,7 +132,7 @@ def test_signed_scores_choose_channels_that_raise_the_forget_loss():
 
 
 def test_forgetting_stops_when_every_example_is_forgotten():
-    net = make_net(TFRConfig(forget_ceiling=0.5))
+    net = make_net(TFRConfig.from_dict(FISHER | {"forget_ceiling": 0.5}))
     unknown = tiny.Request("never learnt", (tiny.Example("Nobody has ever seen", "a zebra here"),))
     outcome = net.forget(unknown)
     assert outcome.forget_loss_before > 0.5
@@ -142,7 +143,8 @@ def test_forgetting_stops_when_every_example_is_forgotten():
 
 
 def test_a_refused_fisher_step_is_recorded_as_the_mask_that_was_refused():
-    net = make_net(TFRConfig(guard_relative=0.0, step_guard=0.0, backtracks=1))
+    changes = {"guard_relative": 0.0, "step_guard": 0.0, "backtracks": 1}
+    net = make_net(TFRConfig.from_dict(FISHER | changes))
     outcome = net.forget(tiny.requests(1)[0])
     assert not outcome.accepted
     assert outcome.selected > 0

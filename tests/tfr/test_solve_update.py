@@ -157,8 +157,8 @@ def test_earlier_requests_are_kept_from_coming_back():
         net.forget(other)
         return float((margins() - then).abs().mean())
 
-    assert moved_afterwards(memory_rows=40) < 0.3 * moved_afterwards()
-    without = moved_afterwards(use_history=False)
+    assert moved_afterwards(memory_rows=40) < 0.3 * moved_afterwards(memory_rows=0)
+    without = moved_afterwards(memory_rows=0, use_history=False)
     assert moved_afterwards(memory_rows=40, use_history=False) == without
 
 
@@ -249,6 +249,17 @@ def test_a_state_that_was_put_down_and_taken_up_again_goes_on_the_same(tmp_path)
 
 
 def test_settings_of_another_step_are_not_among_those_that_count():
-    assert "forget_margin" not in TFRConfig().effective()
+    fisher = TFRConfig(step="fisher")
+    assert "forget_margin" not in fisher.effective()
     assert "forget_margin" in CONFIG.effective()
-    assert "forget_margin" in TFRConfig().to_dict()
+    assert "forget_margin" in fisher.to_dict()
+
+
+def test_a_budget_of_zero_moves_nothing_and_says_so():
+    net = make_net(replace(CONFIG, budget=0))
+    outcome = net.forget(tiny.requests(1)[0])
+    assert outcome.accepted
+    assert outcome.selected == outcome.attempts == 0
+    assert "the budget is 0" in outcome.reason
+    assert bool((net.state.mask == 1).all())
+    assert bool(net.state.tensors()["risk"].any())

@@ -7,6 +7,7 @@ import torch
 
 from tests import tiny
 from tfrnet import TFRConfig, TFRNet
+from tfrnet.config import FISHER
 from tfrnet.tfr.fisher import fisher_direction
 from tfrnet.tfr.fisher_update import step_direction
 from tfrnet.tfr.memory import ChannelState
@@ -22,7 +23,7 @@ BASES = {
         current_risk_ceiling=2.0,
         guard_relative=0.5,
     ),
-    "fisher": TFRConfig(budget=64),
+    "fisher": TFRConfig.from_dict(FISHER | {"budget": 64}),
     "solve": TFRConfig(step="solve", budget=64),
 }
 

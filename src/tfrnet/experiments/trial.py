@@ -14,6 +14,7 @@ from tfrnet.data.tasks import find_task
 from tfrnet.evaluation.evaluator import Evaluator
 from tfrnet.evaluation.metrics.continual import trade_off
 from tfrnet.evaluation.tasks import evaluate_task
+from tfrnet.experiments.grid import searched_from
 from tfrnet.models.load import LoadedModel
 from tfrnet.settings import Settings
 from tfrnet.unlearner import find_method
@@ -23,7 +24,7 @@ UNTOUCHED = "none"
 
 @dataclass(frozen=True)
 class Trial:
-    """What is tried: the settings that differ from the method's defaults, on one stream."""
+    """What is tried: the settings that differ from where the search begins, on one stream."""
 
     method: str
     point: int
@@ -79,7 +80,8 @@ def run_trial(loaded: LoadedModel, trial: Trial, split: Split, batch_size: int) 
 
 
 def _settings(trial: Trial) -> Settings:
-    settings = find_method(trial.method).config.from_dict(trial.settings)
+    given = {**searched_from(trial.method), **trial.settings}
+    settings = find_method(trial.method).config.from_dict(given)
     if vars(settings)["use_guard"]:
         return settings
     # A guard that decides nothing is measured on a few examples only.

@@ -24,7 +24,7 @@ def fisher_direction(
     retain_gradient: torch.Tensor,
     fisher: torch.Tensor,
     damping: float,
-    budget: int,
+    budget: int | None,
 ) -> torch.Tensor:
     """Return how far each channel moves down, largest 1, at most `budget` of them above 0.
 
@@ -34,7 +34,7 @@ def fisher_direction(
     gain = (-forget_gradient - (-retain_gradient).clamp(min=0)).clamp(min=0)
     scale = fisher + damping * fisher.mean()
     direction = torch.where(scale > 0, gain / scale, torch.zeros_like(gain))
-    if budget < direction.numel():
+    if budget is not None and budget < direction.numel():
         order = torch.sort(direction, descending=True, stable=True).indices
         direction = direction.clone()
         direction[order[budget:]] = 0

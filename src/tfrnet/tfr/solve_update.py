@@ -43,7 +43,8 @@ def solve_update(
     pool = recovery_pool(state, evidence, config)
     mask, attempts, deep, reach = state.mask, 0, False, config.step_margin
     verdict = judge(guard_before, guard_before, config)
-    for _ in range(config.steps):
+    # Where no channel may move there is nothing to solve.
+    for _ in range(0 if config.budget == 0 else config.steps):
         forget = probe.forget_margins(mask, deep)
         # What is not forgotten need not be remembered. After the last step that is only foreseen.
         forgotten = forget.gradients[(forget.values < 0) | deep]
@@ -83,7 +84,7 @@ def solve_update(
         int(pool.sum()),
         int((mask > state.mask).sum()),
         attempts,
-        "" if attempts else "nothing to do: every example is at forget_margin already",
+        _idle_reason(config) if not attempts else "",
     )
 
 
@@ -141,11 +142,17 @@ def solved_step(
     """Return how far each channel is lowered."""
     bounds = Bounds(torch.where(pool, mask - 1, torch.zeros_like(mask)), mask)
     move = least_move(wanted, cost, bounds)
-    if config.budget < move.numel():
+    if config.budget is not None and config.budget < move.numel():
         # The largest entries alone would fall short, so they are solved for again.
         largest = (move.abs() * cost.sqrt()).sort(descending=True, stable=True).indices
         move = least_move(wanted, cost, bounds.only(largest[: config.budget]))
     return move
+
+
+def _idle_reason(config: TFRConfig) -> str:
+    if config.budget == 0:
+        return "nothing to do: the budget is 0"
+    return "nothing to do: every example is at forget_margin already"
 
 
 def _is_cheap(verdict: Verdict, config: TFRConfig) -> bool:

@@ -18,7 +18,7 @@ def suppression_room(mask: torch.Tensor, threshold: float, max_sparsity: float) 
 def select_channels(
     mask: torch.Tensor,
     priority: torch.Tensor,
-    budget: int,
+    budget: int | None,
     dormant_threshold: float,
     max_sparsity: float,
 ) -> torch.Tensor:
@@ -27,7 +27,9 @@ def select_channels(
     At most `budget` of them and no more than the sparsity cap leaves room for; among equal
     priorities the lower index comes first.
     """
-    room = min(budget, suppression_room(mask, dormant_threshold, max_sparsity))
+    room = suppression_room(mask, dormant_threshold, max_sparsity)
+    if budget is not None:
+        room = min(budget, room)
     eligible = (~dormant(mask, dormant_threshold) & (priority > 0)).nonzero().flatten()
     order = torch.sort(priority[eligible], descending=True, stable=True).indices
     return eligible[order[:room]].sort().values

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from tfrnet.settings import Settings, option
-from tfrnet.tuned import tuned_preset
+from tfrnet.tuned import tuned_settings
 
 
 @dataclass(frozen=True)
@@ -47,4 +47,4 @@ class TrainingSettings(Settings):
     @classmethod
     def presets(cls) -> dict[str, Mapping[str, Any]]:
         """`default` holds the sources' numbers, `tuned` what the search chose."""
-        return {"default": {}} | tuned_preset(cls.method)
+        return {"default": {}, "tuned": tuned_settings(cls.method)}
