@@ -202,6 +202,13 @@ class TFRConfig(Settings):
         1,
         when={"step": "solve"},
     )
+    deep_single: bool = option(
+        False,
+        "solve: lower answers of one token so, too, unless retained examples have the same answer "
+        "(of yes and no, the other one wins at forget_margin already)",
+        # Off, it is as if it were not there: results from before it stay valid.
+        when={"step": "solve", "deep_single": True},
+    )
     cheap_share: float = option(
         0.9,
         "solve: cheap is what leaves the guard's tolerance used up to this share",

@@ -7,11 +7,12 @@ import torch
 
 from tests import tiny
 from tfrnet import Example, Request, TFRConfig, TFRNet
+from tfrnet.data.examples import Encoded
 from tfrnet.models.forward import collate, evaluate_losses
 from tfrnet.session import Session
 from tfrnet.state.verify import verify
 from tfrnet.tfr.odds import log_odds
-from tfrnet.tfr.rivals import Rivals, answer_tokens
+from tfrnet.tfr.rivals import Rivals, answer_tokens, without_depth
 from tfrnet.tfr.solve_update import wanted_falls
 
 RETAIN, GUARD = tiny.examples(6), tiny.examples(5, offset=50)
@@ -92,13 +93,13 @@ def test_a_step_asks_for_the_way_to_the_target_and_a_little_more_but_not_too_far
     assert falls.tolist() == [6.0, 3.5, 0.0, 0.0]
 
 
-def test_one_token_cannot_be_forgotten_any_deeper():
-    """All tokens of longer answers go on to the deep margin; a single one stays."""
+def test_one_token_goes_no_deeper_unless_asked():
+    """All tokens of longer answers go on to the deep margin; a single one only if told to."""
     config = replace(CONFIG, steps=12, forget_margin=-1.0, deep_margin=-12.0, use_retain=False)
     config = replace(config, deep_rivals=1, use_guard=False)
 
-    def forget_loss(answer, deep_margin):
-        net = make_net(replace(config, deep_margin=deep_margin))
+    def forget_loss(answer, deep_margin, deep_single=False):
+        net = make_net(replace(config, deep_margin=deep_margin, deep_single=deep_single))
         request = Request("r", (Example("Item 3 of the old box is", answer),))
         (encoded,) = net.prepare([request])
         return encoded[0].answer_length, net.forget(request).forget_loss_after
@@ -106,9 +107,27 @@ def test_one_token_cannot_be_forgotten_any_deeper():
     length, shallow = forget_loss("white", 0.0)
     assert length == 1
     assert forget_loss("white", -12.0) == (1, shallow)
+    # No retained answer is this word.
+    assert forget_loss("white", -12.0, deep_single=True)[1] > shallow + 2
     length, shallow = forget_loss("white 21", 0.0)
     assert length > 1
     assert forget_loss("white 21", -12.0)[1] > shallow + 2
+
+
+def test_one_token_goes_deeper_too_where_no_retained_answer_is_the_same():
+    def encoded(answer):
+        prompt = (1, 2, 3)
+        return Encoded((*prompt, *answer), len(prompt))
+
+    forget = [encoded((7,)), encoded((8,)), encoded((7, 8))]
+    retain = [encoded((7,)), encoded((8, 9))]
+    assert without_depth(forget, retain, deep_single=False).tolist() == [True, True, False]
+    assert without_depth(forget, retain, deep_single=True).tolist() == [True, False, False]
+
+
+def test_a_setting_that_is_off_changes_no_digest_of_older_results():
+    assert "deep_single" not in CONFIG.effective()
+    assert replace(CONFIG, deep_single=True).effective()["deep_single"] is True
 
 
 def test_guard_examples_are_held_each_by_itself():

@@ -36,6 +36,7 @@ class Probe:
     retain: list[Encoded]
     guard: list[Encoded]
     rivals: Rivals
+    without_depth: torch.Tensor
     options: ScoreOptions
     config: TFRConfig
     measure_guard: Callable[[], torch.Tensor]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -74,4 +74,22 @@ class Rivals:
 
 def answer_tokens(examples: Iterable[Encoded]) -> set[int]:
     """Return the tokens that the examples' answers hold."""
-    return {token for example in examples for token in example.ids[example.answer_start :]}
+    return {token for example in examples for token in _answer(example)}
+
+
+def without_depth(
+    forget: Sequence[Encoded], retain: Iterable[Encoded], deep_single: bool
+) -> torch.Tensor:
+    """Return whose answer is one token and has no deeper to go. [B].
+
+    With `deep_single` those alone that retained examples give too: of a few answers that all share,
+    such as yes and no, another wins as soon as this one is behind it.
+    """
+    shared = {_answer(example) for example in retain} if deep_single else set()
+    return torch.tensor(
+        [e.answer_length == 1 and (not deep_single or _answer(e) in shared) for e in forget]
+    )
+
+
+def _answer(example: Encoded) -> tuple[int, ...]:
+    return example.ids[example.answer_start :]

@@ -56,9 +56,7 @@ def solve_update(
         target = config.deep_margin if deep else config.forget_margin
         falls = wanted_falls(forget.values, target, reach)
         if deep:
-            # The one token of a short answer is its weakest: there is no deeper.
-            lengths = torch.tensor([example.answer_length for example in probe.forget])
-            falls[lengths.to(falls.device) == 1] = 0
+            falls[probe.without_depth.to(falls.device)] = 0
         if not bool((falls > 0).any()):
             break
         wanted = [*forget_rows(forget.gradients, falls, config), *kept.rows(mask)]
