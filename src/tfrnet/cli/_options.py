@@ -49,7 +49,8 @@ Guarded = Annotated[
 Preset = Annotated[
     str | None,
     typer.Option(
-        help="Settings: default, tuned (chosen by our search), or paper (tfr only).",
+        help="Settings: default, tuned (chosen by our search; of tfr the default), and of tfr also "
+        "paper and fisher (the step before the default's, cheaper).",
         show_default=False,
     ),
 ]
