@@ -202,12 +202,12 @@ class TFRConfig(Settings):
         1,
         when={"step": "solve"},
     )
-    deep_single: bool = option(
+    labels: bool = option(
         False,
-        "solve: lower answers of one token so, too, unless retained examples have the same answer "
-        "(of yes and no, the other one wins at forget_margin already)",
+        "solve: an answer of one token that several retained examples give too (yes, no) is a "
+        "label: its rivals are the other labels; other answers of one token go deep as well",
         # Off, it is as if it were not there: results from before it stay valid.
-        when={"step": "solve", "deep_single": True},
+        when={"step": "solve", "labels": True},
     )
     cheap_share: float = option(
         0.9,

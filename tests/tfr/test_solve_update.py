@@ -7,12 +7,12 @@ import torch
 
 from tests import tiny
 from tfrnet import Example, Request, TFRConfig, TFRNet
-from tfrnet.data.examples import Encoded
-from tfrnet.models.forward import collate, evaluate_losses
+from tfrnet.data.examples import Encoded, encode
+from tfrnet.models.forward import answer_logits, collate, evaluate_losses
 from tfrnet.session import Session
 from tfrnet.state.verify import verify
 from tfrnet.tfr.odds import log_odds
-from tfrnet.tfr.rivals import Rivals, answer_tokens, without_depth
+from tfrnet.tfr.rivals import Rivals, answer_tokens, label_tokens, without_depth
 from tfrnet.tfr.solve_update import wanted_falls
 
 RETAIN, GUARD = tiny.examples(6), tiny.examples(5, offset=50)
@@ -98,8 +98,8 @@ def test_one_token_goes_no_deeper_unless_asked():
     config = replace(CONFIG, steps=12, forget_margin=-1.0, deep_margin=-12.0, use_retain=False)
     config = replace(config, deep_rivals=1, use_guard=False)
 
-    def forget_loss(answer, deep_margin, deep_single=False):
-        net = make_net(replace(config, deep_margin=deep_margin, deep_single=deep_single))
+    def forget_loss(answer, deep_margin, labels=False):
+        net = make_net(replace(config, deep_margin=deep_margin, labels=labels))
         request = Request("r", (Example("Item 3 of the old box is", answer),))
         (encoded,) = net.prepare([request])
         return encoded[0].answer_length, net.forget(request).forget_loss_after
@@ -107,27 +107,45 @@ def test_one_token_goes_no_deeper_unless_asked():
     length, shallow = forget_loss("white", 0.0)
     assert length == 1
     assert forget_loss("white", -12.0) == (1, shallow)
-    # No retained answer is this word.
-    assert forget_loss("white", -12.0, deep_single=True)[1] > shallow + 2
+    # No two retained answers are this word.
+    assert forget_loss("white", -12.0, labels=True)[1] > shallow + 2
     length, shallow = forget_loss("white 21", 0.0)
     assert length > 1
     assert forget_loss("white 21", -12.0)[1] > shallow + 2
 
 
-def test_one_token_goes_deeper_too_where_no_retained_answer_is_the_same():
-    def encoded(answer):
+def test_labels_are_answers_of_one_token_that_several_retained_examples_give():
+    def encoded(*answer):
         prompt = (1, 2, 3)
         return Encoded((*prompt, *answer), len(prompt))
 
-    forget = [encoded((7,)), encoded((8,)), encoded((7, 8))]
-    retain = [encoded((7,)), encoded((8, 9))]
-    assert without_depth(forget, retain, deep_single=False).tolist() == [True, True, False]
-    assert without_depth(forget, retain, deep_single=True).tolist() == [True, False, False]
+    retain = [encoded(7), encoded(7), encoded(8), encoded(9, 9), encoded(9, 9)]
+    assert label_tokens(retain) == {7}
+    forget = [encoded(7), encoded(8), encoded(7, 8)]
+    assert without_depth(forget, None).tolist() == [True, True, False]
+    assert without_depth(forget, {7}).tolist() == [True, False, False]
+
+
+def test_the_rivals_of_a_label_are_the_other_labels():
+    model, tokenizer = tiny.make_trained_model(), tiny.make_tokenizer()
+    examples = [tiny.Example("Item 3 of the old box is", word) for word in ("white", "white 21")]
+    encoded = [encode(example, tokenizer, 64) for example in examples]
+    word = encoded[0].ids[-1]
+    batch = collate(encoded, torch.device("cpu"))
+    other = next(iter(answer_tokens(encode(e, tokenizer, 64) for e in RETAIN) - {word}))
+    with torch.no_grad():
+        plain = Rivals(set(), 3).mean_margins(model, batch)
+        among = Rivals(set(), 3, {word, other}).mean_margins(model, batch)
+        logits = answer_logits(model, batch)
+    # The label's only rival stands for all three; the longer answer's are any tokens.
+    assert float(among[0]) == pytest.approx(float(logits[0, word] - logits[0, other]))
+    assert float(among[0]) != pytest.approx(float(plain[0]))
+    assert float(among[1]) == pytest.approx(float(plain[1]))
 
 
 def test_a_setting_that_is_off_changes_no_digest_of_older_results():
-    assert "deep_single" not in CONFIG.effective()
-    assert replace(CONFIG, deep_single=True).effective()["deep_single"] is True
+    assert "labels" not in CONFIG.effective()
+    assert replace(CONFIG, labels=True).effective()["labels"] is True
 
 
 def test_guard_examples_are_held_each_by_itself():

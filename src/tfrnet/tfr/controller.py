@@ -22,7 +22,7 @@ from tfrnet.outcome import Outcome
 from tfrnet.tfr.fisher_update import fisher_update
 from tfrnet.tfr.memory import ChannelState
 from tfrnet.tfr.probe import Probe
-from tfrnet.tfr.rivals import Rivals, answer_tokens, without_depth
+from tfrnet.tfr.rivals import Rivals, answer_tokens, label_tokens, without_depth
 from tfrnet.tfr.scoring import ScoreOptions
 from tfrnet.tfr.select_update import select_update
 from tfrnet.tfr.solve_update import solve_update
@@ -99,14 +99,16 @@ class TFRNet(BaseUnlearner[ChannelState]):
     def _work_out(
         self, name: str, forget: list[Encoded], say: Report, account: Account
     ) -> Proposal[ChannelState]:
+        retained = self._retain_encoded
+        labels = label_tokens(retained) if self.config.labels else None
         probe = Probe(
             self.mask,
             name,
             forget,
             self._retain_sample(self.config.retain_examples),
             self._guard_encoded,
-            Rivals(answer_tokens(self._retain_encoded), self.config.deep_rivals),
-            without_depth(forget, self._retain_encoded, self.config.deep_single),
+            Rivals(answer_tokens(retained), self.config.deep_rivals, labels or ()),
+            without_depth(forget, labels),
             self._options,
             self.config,
             lambda: self._timed_guard_losses(say, account),

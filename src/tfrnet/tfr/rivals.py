@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 import torch
@@ -21,9 +22,15 @@ class Rivals:
     answer gives way to another answer, and not to whatever token a damaged model happens to say.
     """
 
-    def __init__(self, allowed: Collection[int], count: int = 1) -> None:
-        """Let rivals be among the `allowed` tokens; any token may be one where they are too few."""
+    def __init__(
+        self, allowed: Collection[int], count: int = 1, labels: Collection[int] = ()
+    ) -> None:
+        """Let rivals be among the `allowed` tokens; any token may be one where they are too few.
+
+        The rivals of an answer that is one of the `labels` are the other labels.
+        """
         self._allowed = torch.tensor(sorted(allowed)) if len(allowed) > 1 else None
+        self._labels = torch.tensor(sorted(labels)) if len(labels) > 1 else None
         # The answer's own token may be among the allowed ones.
         self._count = count if self._allowed is None else min(count, len(self._allowed) - 1)
         self._known: dict[object, torch.Tensor] = {}
@@ -54,7 +61,8 @@ class Rivals:
             for prompt, answer in zip(batch.prompts, answers, strict=True)
         ]
         if not all(key in self._known for key in keys):
-            found = self._likeliest(logits.detach(), targets)
+            whole = torch.repeat_interleave(batch.answer_tokens == 1, batch.answer_tokens)
+            found = self._likeliest(logits.detach(), targets, whole.to(logits.device))
             for key, own in zip(
                 keys, torch.split(found, batch.answer_tokens.tolist()), strict=True
             ):
@@ -62,14 +70,25 @@ class Rivals:
         rivals = torch.cat([self._known[key] for key in keys])[:, :count]
         return logits.gather(1, targets).squeeze(1) - logits.gather(1, rivals).mean(1)
 
-    def _likeliest(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return the likeliest other tokens at every position, the first first. [T, count]."""
+    def _likeliest(
+        self, logits: torch.Tensor, targets: torch.Tensor, whole: torch.Tensor
+    ) -> torch.Tensor:
+        """Return the likeliest other tokens at every position, the first first. [T, count].
+
+        `whole` [T] says which tokens are an answer by themselves. Where there are too few others,
+        the first takes the place of those that are missing.
+        """
         others = logits.scatter(1, targets, -torch.inf)
         if self._allowed is not None:
-            barred = torch.ones(logits.shape[1], dtype=torch.bool, device=logits.device)
-            barred[self._allowed.to(logits.device)] = False
-            others[:, barred] = -torch.inf
-        return others.topk(min(self._count, others.shape[1] - 1), dim=1).indices
+            others[:, _all_but(self._allowed, logits)] = -torch.inf
+        if self._labels is not None:
+            labels = self._labels.to(logits.device)
+            rows = whole & torch.isin(targets.squeeze(1), labels)
+            among = logits[rows].scatter(1, targets[rows], -torch.inf)
+            among[:, _all_but(labels, logits)] = -torch.inf
+            others[rows] = among
+        best = others.topk(min(self._count, others.shape[1] - 1), dim=1)
+        return torch.where(best.values.isneginf(), best.indices[:, :1], best.indices)
 
 
 def answer_tokens(examples: Iterable[Encoded]) -> set[int]:
@@ -77,19 +96,31 @@ def answer_tokens(examples: Iterable[Encoded]) -> set[int]:
     return {token for example in examples for token in _answer(example)}
 
 
-def without_depth(
-    forget: Sequence[Encoded], retain: Iterable[Encoded], deep_single: bool
-) -> torch.Tensor:
-    """Return whose answer is one token and has no deeper to go. [B].
+def label_tokens(examples: Iterable[Encoded]) -> set[int]:
+    """Return the answers of one token that more than one example gives: yes and no, or classes."""
+    answers = Counter(_answer(example) for example in examples)
+    return {answer[0] for answer, times in answers.items() if len(answer) == 1 and times > 1}
 
-    With `deep_single` those alone that retained examples give too: of a few answers that all share,
-    such as yes and no, another wins as soon as this one is behind it.
+
+def without_depth(forget: Iterable[Encoded], labels: Collection[int] | None) -> torch.Tensor:
+    """Return whose answer has no deeper to go: a label, or (None) any of one token. [B].
+
+    Behind the next label, a label is wrong; another word may still be ahead of all but one.
     """
-    shared = {_answer(example) for example in retain} if deep_single else set()
     return torch.tensor(
-        [e.answer_length == 1 and (not deep_single or _answer(e) in shared) for e in forget]
+        [
+            example.answer_length == 1 and (labels is None or _answer(example)[0] in labels)
+            for example in forget
+        ]
     )
 
 
 def _answer(example: Encoded) -> tuple[int, ...]:
     return example.ids[example.answer_start :]
+
+
+def _all_but(tokens: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+    """Return which of the vocabulary's tokens are not among the given ones. [V]."""
+    others = torch.ones(logits.shape[1], dtype=torch.bool, device=logits.device)
+    others[tokens.to(logits.device)] = False
+    return others
