@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tfrnet.config import TFRConfig
 from tfrnet.demo.corpus import DemoSplit
 from tfrnet.demo.figure import draw_trajectory
 from tfrnet.errors import InputError
@@ -21,6 +22,7 @@ from tfrnet.unlearner import Report
 
 _MARKER = "demo.json"
 _MADE_BY = {"made_by": "tfrnet demo"}
+_GUARD_EXAMPLES = 24
 _NEW_TOKENS = 12
 
 
@@ -90,8 +92,16 @@ def tell(
     listener.measured(before)
     said_before = continue_texts(loaded, prompts, _NEW_TOKENS)
     outcomes = []
+    # Fewer guard examples than usual, so that two cores are done in a few minutes.
+    config = TFRConfig(guard_examples=_GUARD_EXAMPLES)
     with Session(
-        loaded.model, loaded.tokenizer, folder / "state", retain, seed=0, model_name=name
+        loaded.model,
+        loaded.tokenizer,
+        folder / "state",
+        retain,
+        config=config,
+        seed=0,
+        model_name=name,
     ) as session:
         for outcome in session.run(parts.requests, report=listener.stage):
             outcomes.append(outcome)
