@@ -230,8 +230,8 @@ def test_a_state_finds_its_model_from_another_folder(
 def test_set_on_a_state_starts_from_the_states_own_settings(tfrnet: Tfrnet, files: Files) -> None:
     same = tfrnet("run", "--stream", files.stream, *files.opening(), "--set", "guard_examples=4")
     assert same.code == 0
-    other = tfrnet("run", "--stream", files.stream, *files.opening(), "--set", "budget=7")
-    assert (other.code, "budget=2048, not 7" in other.error) == (2, True)
+    other = tfrnet("run", "--stream", files.stream, *files.opening(), "--set", "steps=7")
+    assert (other.code, "steps=6, not 7" in other.error) == (2, True)
 
 
 def test_history_shows_a_loss_that_is_not_finite(tfrnet: Tfrnet, files: Files) -> None:
