@@ -24,7 +24,7 @@ def command(
 ) -> int:
     """Watch the real default model forget 40 facts in five requests, and keep the rest.
 
-    Takes three to four minutes on two CPU cores. Nothing is downloaded.
+    Takes two to three minutes on two CPU cores. Nothing is downloaded.
     """
     from tfrnet.demo.corpus import load_facts, split
     from tfrnet.errors import InputError

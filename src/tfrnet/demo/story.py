@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tfrnet.config import TFRConfig
 from tfrnet.demo.corpus import DemoSplit
@@ -22,7 +23,7 @@ from tfrnet.unlearner import Report
 
 _MARKER = "demo.json"
 _MADE_BY = {"made_by": "tfrnet demo"}
-_GUARD_EXAMPLES = 24
+_QUICK: dict[str, Any] = {"guard_examples": 16, "retain_examples": 16, "steps": 4}
 _NEW_TOKENS = 12
 
 
@@ -92,8 +93,8 @@ def tell(
     listener.measured(before)
     said_before = continue_texts(loaded, prompts, _NEW_TOKENS)
     outcomes = []
-    # Fewer guard examples than usual, so that two cores are done in a few minutes.
-    config = TFRConfig(guard_examples=_GUARD_EXAMPLES)
+    # Fewer examples and steps than usual, so that two cores are done in a few minutes.
+    config = TFRConfig(**_QUICK)
     with Session(
         loaded.model,
         loaded.tokenizer,
