@@ -106,3 +106,11 @@ def test_the_guard_held_in_every_run():
             assert row["settings"].get("guard_relative", 0.05) <= 0.05
             assert row["accepted"] == 20
             assert row["drift"] < 1.05**20
+
+
+def test_the_cost_beside_gradient_difference_is_what_was_measured():
+    peer, own = json.loads((RUNS / "cost-cpu.json").read_text())["rows"]
+    assert (peer["method"], peer["settings"]["steps"], own["method"]) == ("graddiff", 5, "tfr")
+    assert f"{own['seconds']:.1f} s against {peer['seconds']:.1f}" in LOG
+    assert f"{own['seconds_by_stage']['total']:.1f} s with them" in LOG
+    assert f"{own['seconds'] / peer['seconds']:.2f} times it without the guard" in LOG
