@@ -9,7 +9,7 @@ from typing import Any
 _CHOSEN = Path(__file__).parent / "tuned.json"
 
 
-def tuned_settings(method: str) -> dict[str, Any]:
-    """Return what the search chose; see docs/baselines.md."""
-    settings: dict[str, Any] = json.loads(_CHOSEN.read_text())[method]["settings"]
-    return settings
+def tuned_settings(method: str) -> dict[str, Any] | None:
+    """Return what the search chose; None for a method that was not searched."""
+    chosen = json.loads(_CHOSEN.read_text()).get(method)
+    return chosen["settings"] if chosen else None

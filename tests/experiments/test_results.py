@@ -10,6 +10,7 @@ import pytest
 from benchmarks import method_tables
 from tfrnet.experiments.grid import grid, searched_from
 from tfrnet.experiments.search import SearchPlan, choose, read_rows
+from tfrnet.training.settings import TrainingSettings
 from tfrnet.unlearner import find_method, method_names
 
 ROOT = Path(__file__).parents[2]
@@ -51,3 +52,10 @@ def test_the_first_request_is_forgotten_by_every_method_on_two_streams():
                 first = row["outcomes"][0]
                 if (method, row["stream"]) != ("rmu", "boolq"):  # which docs/baselines.md says
                     assert first["forget_loss_after"] > first["forget_loss_before"]
+
+
+def test_a_method_that_was_not_searched_has_its_defaults_alone():
+    class Own(TrainingSettings):
+        method = "own"
+
+    assert Own.presets() == {"default": {}}

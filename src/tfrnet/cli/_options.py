@@ -50,7 +50,7 @@ Preset = Annotated[
     str | None,
     typer.Option(
         help="Settings: default, tuned (chosen by our search; of tfr the default), and of tfr also "
-        "paper and fisher (the step before the default's, cheaper).",
+        "paper and fisher (the step before the default's: cheaper, with a guard of 15 %).",
         show_default=False,
     ),
 ]

@@ -46,5 +46,6 @@ class TrainingSettings(Settings):
 
     @classmethod
     def presets(cls) -> dict[str, Mapping[str, Any]]:
-        """`default` holds the sources' numbers, `tuned` what the search chose."""
-        return {"default": {}, "tuned": tuned_settings(cls.method)}
+        """`default` holds the sources' numbers, `tuned` what the search chose, if it was run."""
+        tuned = tuned_settings(cls.method)
+        return {"default": {}} | ({"tuned": tuned} if tuned else {})
