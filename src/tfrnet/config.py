@@ -190,7 +190,7 @@ class TFRConfig(Settings):
         when={"step": "solve"},
     )
     deep_margin: float = option(
-        -8.0,
+        -20.0,
         "solve: from there all tokens of an answer that has several are lowered to this on "
         "average, compared with deep_rivals others, while it is cheap",
         when={"step": "solve"},
@@ -203,21 +203,21 @@ class TFRConfig(Settings):
         when={"step": "solve"},
     )
     labels: bool = option(
-        False,
+        True,
         "solve: an answer of one token that several retained examples give too (yes, no) is a "
         "label: its rivals are the other labels; other answers of one token go deep as well",
         # Off, it is as if it were not there: results from before it stay valid.
         when={"step": "solve", "labels": True},
     )
     cheap_share: float = option(
-        0.9,
+        1.0,
         "solve: cheap is what leaves the guard's tolerance used up to this share",
         0,
         1,
         when={"step": "solve"},
     )
     step_margin: float = option(
-        6.0,
+        10.0,
         "solve: most that one step takes off an example's margin; less after the guard has "
         "shortened one",
         0.01,
