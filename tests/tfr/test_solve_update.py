@@ -144,7 +144,7 @@ def test_the_rivals_of_a_label_are_the_other_labels():
 
 
 def test_a_setting_that_is_off_changes_no_digest_of_older_results():
-    assert "labels" not in CONFIG.effective()
+    assert "labels" not in replace(CONFIG, labels=False).effective()
     assert replace(CONFIG, labels=True).effective()["labels"] is True
 
 
