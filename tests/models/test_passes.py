@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 import transformers
@@ -17,7 +19,7 @@ from tfrnet.models.checkpointing import checkpointed
 from tfrnet.models.forward import answer_losses, collate, evaluate_losses, frozen
 from tfrnet.models.parts import in_parts
 from tfrnet.models.passes import Passes, activation_budget, choose_passes, passes_within
-from tfrnet.tfr import scoring
+from tfrnet.tfr import controller, scoring
 from tfrnet.tfr.scoring import ScoreOptions, score_channels
 
 LENGTH = 64
@@ -123,6 +125,38 @@ def test_a_seven_billion_model_stays_within_its_share():
         assert compiled.gradient_checkpointing
         assert 24 * 256 <= compiled.tokens < budget / 0.474e6
     assert activation_budget(model, 2 << 30) == int(0.8 * (2 << 30))
+    # What a request holds besides is taken off, as long as something is left.
+    assert activation_budget(model, 120 << 30, held=1 << 30) == budget - (1 << 30)
+    assert activation_budget(model, 120 << 30, held=1 << 40) == budget // 4
+
+
+@pytest.mark.parametrize(
+    ("changed", "rows"),
+    [
+        ({}, 3 + 5 + 2),
+        ({"hold_guard": False}, 3 + 2),
+        ({"use_retain": False}, 3 + 2),
+        ({"step": "fisher"}, 0),
+    ],
+)
+def test_the_gradients_that_a_solved_step_holds_are_foreseen(changed, rows, monkeypatch):
+    asked = []
+
+    def choose(model, longest, checkpointing, compiled, held):
+        asked.append(held)
+        return Passes()
+
+    monkeypatch.setattr(controller, "choose_passes", choose)
+    config = TFRConfig(retain_examples=3, guard_examples=5, memory_rows=2)
+    net = TFRNet(
+        tiny.make_model(),
+        tiny.make_tokenizer(),
+        tiny.examples(4),
+        replace(config, **changed),
+        guard=tiny.examples(5, 4),
+        batch_size=None,
+    )
+    assert asked == [4 * rows * net.mask.index.total]
 
 
 def test_on_a_cpu_passes_are_as_ever_and_odd_models_do_no_harm():

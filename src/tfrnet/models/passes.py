@@ -31,6 +31,8 @@ _ENOUGH_TOKENS_COMPILED = 2048
 _SHARE_OF_WEIGHTS = 0.335
 _LEAST_BUDGET = 7 << 29
 _SHARE_OF_FREE = 0.8
+# What a method holds besides is taken off, but for this share.
+_LEAST_SHARE_OF_BUDGET = 0.25
 # A backward pass needs twice what the projections put out, or 1.15 times where layers are compiled;
 # with checkpointing it is 1.5 times what the layers put out, and that of one layer. Measured on an
 # H200 with bfloat16, 32 layers and a width of 4,096; on a CPU torch keeps about as much.
@@ -57,13 +59,20 @@ class Passes:
 
 
 def choose_passes(
-    model: PreTrainedModel, longest: int, checkpointing: bool, compiled: bool = False
+    model: PreTrainedModel,
+    longest: int,
+    checkpointing: bool,
+    compiled: bool = False,
+    held: int = 0,
 ) -> Passes:
-    """Return passes that fit the free memory of the GPU a model is on."""
+    """Return passes that fit the free memory of the GPU a model is on.
+
+    `held` bytes are what a request keeps there besides.
+    """
     devices = {parameter.device for parameter in model.parameters()}
     if any(device.type != "cuda" for device in devices):
         return Passes(gradient_checkpointing=checkpointing, compiled=compiled)
-    budget = activation_budget(model, min(map(_free_bytes, devices)))
+    budget = activation_budget(model, min(map(_free_bytes, devices)), held)
     return passes_within(budget, model, longest, checkpointing, compiled)
 
 
@@ -72,11 +81,12 @@ def _free_bytes(device: torch.device) -> int:
     return int(free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device))
 
 
-def activation_budget(model: PreTrainedModel, free: int) -> int:
+def activation_budget(model: PreTrainedModel, free: int, held: int = 0) -> int:
     """Return how many bytes activations may take where so many are free."""
     weights = sum(parameter.nbytes for parameter in model.parameters())
     wanted = max(_LEAST_BUDGET, int(_SHARE_OF_WEIGHTS * weights))
-    return min(wanted, int(_SHARE_OF_FREE * free))
+    budget = min(wanted, int(_SHARE_OF_FREE * free))
+    return max(budget - held, int(_LEAST_SHARE_OF_BUDGET * budget))
 
 
 def passes_within(

@@ -81,7 +81,16 @@ class TFRNet(BaseUnlearner[ChannelState]):
 
     def _automatic_passes(self, gradient_checkpointing: bool, compiled: bool) -> Passes:
         longest = max(len(e.ids) for e in [*self._retain_encoded, *self._guard_encoded])
-        return choose_passes(self.model, longest, gradient_checkpointing, compiled)
+        held = 4 * self._held_rows() * find_channels(self.model, self.config).total
+        return choose_passes(self.model, longest, gradient_checkpointing, compiled, held)
+
+    def _held_rows(self) -> int:
+        """Return how many numbers per channel are in memory while the model computes."""
+        config = self.config
+        if config.step != "solve":
+            return 0
+        guard = len(self._guard_encoded) if config.hold_guard and config.use_retain else 0
+        return config.retain_examples + guard + config.memory_rows
 
     def _read_state(self, tensors: Mapping[str, torch.Tensor]) -> ChannelState:
         return ChannelState.from_tensors(tensors)
