@@ -36,6 +36,7 @@ from benchmarks.scale_growth import measure_growth
 from benchmarks.scale_rates import Rates, describe_machine, find_device, measure_rates
 from benchmarks.scale_results import OUT_OF_MEMORY, Record, Results
 from benchmarks.scale_shapes import SHAPES, build_model
+from tfrnet import TFRConfig
 from tfrnet.errors import InputError
 from tfrnet.models.load import use_tensor_cores
 
@@ -99,13 +100,14 @@ def run_growth(
     results: Results, options: argparse.Namespace, device: torch.device, deadline: float
 ) -> None:
     """Run the stream unless the file has it."""
-    asked = options.growth_shape, options.growth, options.batch_size
-    if results.has_stream(*asked):
+    shape, preset = options.growth_shape, options.growth_preset
+    asked = shape, options.growth, options.batch_size
+    if results.has_stream(*asked, preset):
         print("the stream is in the file already")
     else:
-        model = build_model(options.growth_shape, device)
-        results.add_stream(measure_growth(model, *asked, deadline))
-    stream = next(s for s in results.growth if s["shape"] == options.growth_shape)
+        model = build_model(shape, device)
+        results.add_stream(measure_growth(model, *asked, deadline, preset))
+    stream = next(s for s in results.growth if (s["shape"], s["preset"]) == (shape, preset))
     print(f"{len(stream['requests'].get('seconds', ()))} requests on {stream['shape']}")
     for name, values in stream["summary"].items():
         first, last, ratio = values["first"], values["last"], values["ratio"]
@@ -202,6 +204,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin nothing later")
     parser.add_argument("--growth", type=int, default=0, help="run a stream of so many requests")
     parser.add_argument("--growth-shape", choices=list(SHAPES), default="135m")
+    parser.add_argument("--growth-preset", choices=list(TFRConfig.presets()), default="paper")
     return parser.parse_args(arguments)
 
 

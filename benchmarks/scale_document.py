@@ -9,7 +9,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.scale_case import ALL_CHANNELS, METHOD_LENGTH
+from benchmarks.scale_case import ALL_CHANNELS, METHOD_LENGTH, OVER_LENGTHS, VARIANTS
 from benchmarks.scale_results import Record
 from benchmarks.scale_shapes import SHAPES
 from tfrnet.experiments.document import fill_document
@@ -17,21 +17,35 @@ from tfrnet.experiments.tables.table import Table
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "scale-h200.json"
+# Streams that were run elsewhere are told beside those of RESULTS.
+MORE_STREAMS = ROOT / "benchmarks" / "results" / "scale-growth-cpu.json"
 DOCUMENT = ROOT / "docs" / "scale.md"
-_COLUMNS = (
-    "Method",
-    "Steps",
-    "Seconds a request",
-    "Floor",
-    "Scoring, share of rate",
-    "Peak / weights",
-    "State (MB)",
-)
+_COST_COLUMNS = ("Seconds a request", "Floor", "Scoring, share of rate", "Peak / weights")
+_GROWTH_COLUMNS = {
+    "Seconds": ("seconds", 1.0),
+    "Process (MB)": ("resident_bytes", 1e6),
+    "GPU (MB)": ("gpu_bytes", 1e6),
+    "State (MB)": ("generation_bytes", 1e6),
+    "Folder (MB)": ("folder_bytes", 1e6),
+    "Ledger (MB)": ("ledger_bytes", 1e6),
+}
+_COLUMNS = ("Method", "Steps", *_COST_COLUMNS, "State (MB)")
 
 
 def main() -> None:
-    cases = json.loads(RESULTS.read_text())["cases"]
-    DOCUMENT.write_text(fill_document(DOCUMENT.read_text(), method_tables(cases)))
+    DOCUMENT.write_text(fill_document(DOCUMENT.read_text(), tables()))
+
+
+def tables() -> list[Table]:
+    """Return all tables of the document."""
+    documents = [json.loads(path.read_text()) for path in (RESULTS, MORE_STREAMS)]
+    cases = documents[0]["cases"]
+    return [
+        *method_tables(cases),
+        lengths_table(cases),
+        channels_table(cases),
+        growth_table(documents),
+    ]
 
 
 def method_tables(cases: Sequence[Record]) -> list[Table]:
@@ -39,24 +53,79 @@ def method_tables(cases: Sequence[Record]) -> list[Table]:
     tables = []
     for shape in SHAPES:
         wanted = {"shape": shape, "length": METHOD_LENGTH, "channels": ALL_CHANNELS}
-        rows = [_row(record) for record in cases if wanted.items() <= record["case"].items()]
+        found = [record for record in cases if wanted.items() <= record["case"].items()]
+        found.sort(key=lambda record: list(VARIANTS).index(record["case"]["method"]))
+        rows = [_row(record) for record in found]
         tables.append(Table(f"scale-{shape}", f"One request on the {shape} shape", _COLUMNS, rows))
     return tables
+
+
+def lengths_table(cases: Sequence[Record]) -> Table:
+    """Return the method that is measured at several lengths."""
+    found = [record for record in _measured(cases) if record["case"]["channels"] == ALL_CHANNELS]
+    found.sort(key=lambda record: (_size(record), record["case"]["length"]))
+    rows = [[r["case"]["shape"], str(r["case"]["length"]), *_costs(r)] for r in found]
+    columns = ("Shape", "Tokens", *_COST_COLUMNS)
+    return Table("scale-lengths", f"{OVER_LENGTHS}, by length", columns, rows)
+
+
+def channels_table(cases: Sequence[Record]) -> Table:
+    """Return the same method with fewer projections masked."""
+    found = [record for record in _measured(cases) if record["case"]["length"] == METHOD_LENGTH]
+    found.sort(key=lambda record: (_size(record), -record["channels"]))
+    rows = [
+        [r["case"]["shape"], r["case"]["channels"], f"{r['channels']:,}", *_costs(r)] for r in found
+    ]
+    columns = ("Shape", "Projections", "Channels", *_COST_COLUMNS)
+    return Table("scale-channels", f"{OVER_LENGTHS}, by channels", columns, rows, text_columns=2)
+
+
+def growth_table(documents: Sequence[Record]) -> Table:
+    """Return how the streams began and ended: medians of their first and last requests."""
+    rows = []
+    for document in documents:
+        for stream in document["growth"]:
+            ends = stream["summary"]
+            rows.append(
+                [
+                    document["machine"]["device"],
+                    stream["shape"],
+                    stream["settings"]["step"],
+                    str(len(stream["requests"]["seconds"])),
+                    *(_from_to(ends[name], unit) for name, unit in _GROWTH_COLUMNS.values()),
+                ]
+            )
+    columns = ("Machine", "Shape", "Step", "Requests", *_GROWTH_COLUMNS)
+    return Table("scale-growth", "Long streams, first to last", columns, rows, text_columns=3)
+
+
+def _from_to(ends: Record, unit: float) -> str:
+    return f"{ends['first'] / unit:.3g} to {ends['last'] / unit:.3g}"
+
+
+def _measured(cases: Sequence[Record]) -> list[Record]:
+    return [r for r in cases if r["case"]["method"] == OVER_LENGTHS and "error" not in r]
+
+
+def _size(record: Record) -> int:
+    return list(SHAPES).index(record["case"]["shape"])
 
 
 def _row(record: Record) -> list[str]:
     method = record["case"]["method"]
     if "error" in record:
         return [method, "", record["error"], "", "", "", ""]
+    steps, state = record["gradient_steps"] or "", record["state_bytes"] / 1e6
+    return [method, f"{steps}", *_costs(record), f"{state:.1f}"]
+
+
+def _costs(record: Record) -> list[str]:
     scoring = record.get("scoring")
     return [
-        method,
-        f"{record['gradient_steps'] or ''}",
         f"{record['seconds']:.2f}",
         f"{record['floor']['seconds']:.2f}",
         f"{100 * scoring['needed_share_of_rate']:.0f} %" if scoring else "",
         f"{record['peak_over_weights']:.2f}",
-        f"{record['state_bytes'] / 1e6:.1f}",
     ]
 
 

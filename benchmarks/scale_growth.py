@@ -7,6 +7,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,10 @@ _RETAIN_POOL = 64
 _WINDOW = 100
 
 
-def growth_settings() -> TFRConfig:
-    """Return the paper's settings for short examples, with a guard that accepts every request."""
-    return TFRConfig.paper(
+def growth_settings(preset: str = "paper") -> TFRConfig:
+    """Return a preset for short examples, with a guard that accepts every request."""
+    return replace(
+        TFRConfig.preset(preset),
         max_length=TOKENS,
         retain_examples=SIZES.retain,
         guard_examples=SIZES.guard,
@@ -42,10 +44,11 @@ def measure_growth(
     count: int,
     batch_size: int | None = 8,
     deadline: float = float("inf"),
+    preset: str = "paper",
 ) -> dict[str, Any]:
     """Run a stream, for as long as the clock is before the deadline, and return its numbers."""
     writer = Writer(shape, TOKENS)
-    config = growth_settings()
+    config = growth_settings(preset)
     columns: dict[str, list[Any]] = {}
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -66,6 +69,7 @@ def measure_growth(
                 columns.setdefault(name, []).append(value)
     return {
         "shape": shape,
+        "preset": preset,
         "asked": count,
         "batch_size": batch_size,
         "settings": config.to_dict(),
