@@ -12,7 +12,7 @@ from tfrnet.state.fs import replace_file
 
 Record = dict[str, Any]
 OUT_OF_MEMORY = "out of memory"
-# What the 7B case is to reach on one H200: the paper's rule, as it is and compiled, and the default.
+# What the 7B case is to reach on one H200, by the paper's rule (compiled too) and by default.
 _TARGET_CASE = {"shape": "7b", "length": 256, "channels": "all-linear"}
 _TARGET_METHODS = ("tfr-paper", "tfr-paper-compiled", "tfr")
 _MOST_SECONDS, _LEAST_SHARE, _MOST_MEMORY = 2.0, 0.45, 1.35

@@ -318,10 +318,39 @@ def test_the_plot_is_written(tmp_path):
     assert (tmp_path / "scale.png").stat().st_size > 0
 
 
-def test_the_tables_of_the_docs_are_those_measured():
+def test_the_tables_of_the_docs_are_those_measured(monkeypatch):
     text = scale_document.DOCUMENT.read_text()
+    tables = scale_document.tables()
+    assert stale_tables(text, tables) == []
+    wanted = {"7b", "1b", "135m", "lengths", "channels", "growth"}
+    assert {f"scale-{name}" for name in wanted} <= {table.name for table in tables}
+    for name in wanted:
+        assert f"<!-- table: scale-{name} -->" in text
     cases = json.loads(scale_document.RESULTS.read_text())["cases"]
-    assert stale_tables(text, scale_document.method_tables(cases)) == []
-    assert "<!-- table: scale-7b -->" in text
-    other = [cases[0] | {"seconds": 12.345}, *cases[1:]]
-    assert stale_tables(text, scale_document.method_tables(other)) == ["scale-7b"]
+    other = [record | {"seconds": 12.345} for record in cases]
+    changed = [*scale_document.method_tables(other), scale_document.lengths_table(other)]
+    assert set(stale_tables(text, changed)) >= {"scale-7b", "scale-1b", "scale-lengths"}
+
+
+def test_tables_by_length_and_channels_are_in_order():
+    plan = scale.plan(["7b", "tiny"], ["tfr-paper", "ga"], [512, 128], 8)
+    cases = [{"case": case.to_dict()} | made_up(case) for case in plan]
+    cases[-1] = {"case": plan[-1].to_dict(), "error": OUT_OF_MEMORY}
+    lengths = scale_document.lengths_table(cases).rows
+    assert [row[:2] for row in lengths] == [
+        [shape, length] for shape in ("tiny", "7b") for length in ("128", "256", "512")
+    ]
+    channels = scale_document.channels_table(cases).rows
+    assert [row[0] for row in channels] == ["tiny", "tiny", "7b", "7b", "7b"]
+    (methods,) = [t for t in scale_document.method_tables(cases[::-1]) if t.name == "scale-tiny"]
+    assert [row[0] for row in methods.rows] == ["tfr-paper", "ga"]
+
+
+def test_the_table_of_streams_has_their_ends(model):
+    machine = {"device": "an abacus"}
+    stream = measure_growth(model, "tiny", 3, preset="default")
+    table = scale_document.growth_table([{"machine": machine, "growth": [stream]}])
+    (row,) = table.rows
+    assert row[:4] == ["an abacus", "tiny", "solve", "3"]
+    seconds = stream["requests"]["seconds"]
+    assert row[4] == f"{seconds[0]:.3g} to {seconds[-1]:.3g}"

@@ -23,7 +23,12 @@ from tfrnet.unlearner import Report
 
 _MARKER = "demo.json"
 _MADE_BY = {"made_by": "tfrnet demo"}
-_QUICK: dict[str, Any] = {"guard_examples": 16, "retain_examples": 16, "steps": 4}
+_QUICK: dict[str, Any] = {
+    "guard_examples": 16,
+    "retain_examples": 16,
+    "steps": 4,
+    "step_margin": 6,
+}
 _NEW_TOKENS = 12
 
 
@@ -93,7 +98,8 @@ def tell(
     listener.measured(before)
     said_before = continue_texts(loaded, prompts, _NEW_TOKENS)
     outcomes = []
-    # Fewer examples and steps than usual, so that two cores are done in a few minutes.
+    # Fewer examples and steps than usual, so that two cores are done in a few minutes; shorter
+    # steps, since there are fewer to make good what a long one takes from other facts.
     config = TFRConfig(**_QUICK)
     with Session(
         loaded.model,
