@@ -78,3 +78,28 @@ def test_unknown_variants_are_rows_and_ablations_are_not():
     assert rows.index("ASU") < rows.index("later-method") < rows.index("TFR-Net (paper's rule)")
     assert rows[0] == "untouched"
     assert not [row for row in rows if "guard" in row]
+
+
+def test_guessing_is_a_row_with_scores_of_its_own():
+    results = everywhere("ga", 40, 42)
+    for result in results:
+        tasks = {"arithmetic": 0.0, "openbookqa": 25.0, "boolq": 50.0}
+        result["floors"] = {task: {"random": value} for task, value in tasks.items()}
+        result["floors"]["forget"] = {"random": tasks[result["stream"]], "longest choice": 90.0}
+    tables = main_tables(Cells(results))
+    rows = list(find(tables, "main"))
+    assert rows.index("untouched") < rows.index("guessing") < rows.index("GA")
+    arithmetic = find(tables, "main-arithmetic")["guessing"]
+    assert arithmetic["F Avg"] == arithmetic["F@20"] == "0.00 ± 0.00"
+    assert (arithmetic["R Avg"], arithmetic["Trade-off"]) == ("25.00 ± 0.00", "40.00 ± 0.00")
+    overview = find(tables, "main")["guessing"]
+    # 2 * 75 * 25 / 100 and 2 * 50 * 25 / 75
+    assert (overview["OpenBookQA"], overview["BoolQ"]) == ("37.50 ± 0.00", "33.33 ± 0.00")
+    assert overview["Mean Trade"] == "36.94 ± 0.00"
+    assert (overview["Gain"], overview["n"]) == ("-4.06 ± 12.71", "2")
+
+
+def test_where_no_floor_is_known_guessing_is_undefined():
+    assert find(main_tables(Cells(everywhere("ga", 40))), "main")["guessing"]["BoolQ"] == (
+        "undefined"
+    )

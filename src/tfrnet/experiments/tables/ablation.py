@@ -10,8 +10,16 @@ from tfrnet.data.protocol import STREAMS
 from tfrnet.experiments.paper import ablation_table, main_table
 from tfrnet.experiments.results import Result
 from tfrnet.experiments.tables.cells import Cells
-from tfrnet.experiments.tables.labels import ABLATIONS, task_label, variant_label
+from tfrnet.experiments.tables.guessing import guessed, guessed_score
+from tfrnet.experiments.tables.labels import (
+    ABLATIONS,
+    GUESSING,
+    UNTOUCHED,
+    task_label,
+    variant_label,
+)
 from tfrnet.experiments.tables.main import models_note, stream_score
+from tfrnet.experiments.tables.seeds import Seeds
 from tfrnet.experiments.tables.table import Table
 
 KIND = "stream"
@@ -23,6 +31,7 @@ _PAPER_REQUESTS = (5, 20)
 class _Measure:
     title: str
     read: Callable[[Result], float | None]
+    guessed: Seeds
     paper: Mapping[str, float]  # by variant
     digits: int = 1
 
@@ -38,20 +47,22 @@ def ablation_tables(cells: Cells) -> list[Table]:
 
 def _stream_table(cells: Cells, stream: str) -> Table:
     in_paper = [v for v in ABLATIONS if (stream, v) in ablation_table()]
-    columns = ["Measured"]
+    columns = ["Measured", variant_label(UNTOUCHED), variant_label(GUESSING)]
     for variant in ABLATIONS:
         label = variant_label(variant).removeprefix("TFR-Net ")
         columns += [label, f"{label} (paper)"] if variant in in_paper else [label]
     rows = []
     for measure in _measures(cells, stream):
-        row = [measure.title]
+        untouched = cells.seeds(KIND, stream, UNTOUCHED, measure.read)
+        row = [measure.title, *(s.text(measure.digits) for s in (untouched, measure.guessed))]
         for variant in ABLATIONS:
             row.append(cells.seeds(KIND, stream, variant, measure.read).text(measure.digits))
             if variant in in_paper:
                 number = measure.paper.get(variant)
                 row.append("" if number is None else f"{number:.{measure.digits}f}")
         rows.append(row)
-    counts = ["n"]
+    guesses = len(guessed_score(cells, stream, "trade_off").numbers)
+    counts = ["n", str(len(cells.results(KIND, stream, UNTOUCHED))), str(guesses)]
     for variant in ABLATIONS:
         counts.append(str(len(cells.results(KIND, stream, variant))))
         counts += [""] if variant in in_paper else []
@@ -61,7 +72,7 @@ def _stream_table(cells: Cells, stream: str) -> Table:
         columns,
         [*rows, counts],
         "Accuracies in percent, mean over n seeds ± half of Student's 95 % interval. "
-        "Columns differ in one switch only. "
+        "TFR-Net's columns differ in one switch only; guessing is the floor. "
         f"{models_note(cells)} It gives no Trade-off of its ablations.",
     )
 
@@ -77,6 +88,7 @@ def _measures(cells: Cells, stream: str) -> list[_Measure]:
                 _Measure(
                     f"{title} @{request}",
                     _accuracy(part, request),
+                    guessed(cells, stream, part),
                     {
                         variant: numbers[f"{column}_r{paper_request}"]
                         for (name, variant), numbers in ablation_table().items()
@@ -85,7 +97,8 @@ def _measures(cells: Cells, stream: str) -> list[_Measure]:
                 )
             )
     paper = {"tfr": main_table()["tfr"][f"{stream}_tradeoff"]} if stream in STREAMS else {}
-    return [*found, _Measure("Trade-off", stream_score("trade_off"), paper, digits=2)]
+    floor = guessed_score(cells, stream, "trade_off")
+    return [*found, _Measure("Trade-off", stream_score("trade_off"), floor, paper, digits=2)]
 
 
 def _accuracy(part: str, request: int) -> Callable[[Result], float | None]:

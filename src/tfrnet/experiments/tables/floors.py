@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from tfrnet.data.protocol import STREAMS
 from tfrnet.experiments.tables.cells import Cells
+from tfrnet.experiments.tables.guessing import FORGET, KIND, floors_by_seed
 from tfrnet.experiments.tables.labels import task_label
 from tfrnet.experiments.tables.seeds import Seeds
 from tfrnet.experiments.tables.table import Table
-
-KIND = "stream"
-
-
-# What is measured as the forget accuracy, beside the tasks' held-out items.
-_FORGET = "forget"
 
 
 def floor_tables(cells: Cells) -> list[Table]:
@@ -27,26 +22,21 @@ def floor_tables(cells: Cells) -> list[Table]:
             ["Stream", "Items", "Answering by", "Accuracy", "n"],
             rows,
             "An accuracy at or below these floors is no sign of knowledge. They differ between "
-            "seeds with the items that are drawn. "
-            "A floor has no Trade-off: it is no model that forgets one task and keeps the others.",
+            "seeds with the items that are drawn. What guessing everything would score is in the "
+            "other tables.",
             text_columns=3,
         )
     ]
 
 
 def _rows(cells: Cells, stream: str) -> list[list[str]]:
-    # All variants of a seed are measured on the same items: any of them will do.
-    floors = {
-        seed: result["floors"]
-        for variant in cells.variants(KIND, stream)
-        for seed, result in cells.results(KIND, stream, variant).items()
-    }
+    floors = floors_by_seed(cells, stream)
     names = {(task, name) for tasks in floors.values() for task in tasks for name in tasks[task]}
     tried = frozenset(floors)
     rows = []
     for task, name in sorted(names, key=_order):
         found = Seeds({s: tasks.get(task, {}).get(name) for s, tasks in floors.items()}, tried)
-        items = "to forget" if task == _FORGET else task_label(task)
+        items = "to forget" if task == FORGET else task_label(task)
         rows.append([task_label(stream), items, name, found.text(), str(len(found.numbers))])
     return rows
 
@@ -54,4 +44,4 @@ def _rows(cells: Cells, stream: str) -> list[list[str]]:
 def _order(floor: tuple[str, str]) -> tuple[bool, int, str, str]:
     """Return a key: what is to be forgotten comes first, then the tasks as streams are listed."""
     task, name = floor
-    return task != _FORGET, STREAMS.index(task) if task in STREAMS else len(STREAMS), task, name
+    return task != FORGET, STREAMS.index(task) if task in STREAMS else len(STREAMS), task, name

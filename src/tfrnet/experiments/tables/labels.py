@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 UNTOUCHED, ORACLE = "none", "retain90"
+# No model at all: what answers without knowledge would score.
+GUESSING = "guessing"
 ABLATIONS = ("tfr", "tfr-no-recovery", "tfr-no-retain", "tfr-no-history", "tfr-no-guard")
 # A mask that never moves: what becomes of the relevant channels without any suppression.
 CONTROL = "tfr-no-suppression"
 
 _FIRST = {
     UNTOUCHED: "untouched",
+    GUESSING: "guessing",
     ORACLE: "retain90 (oracle)",
     "ga": "GA",
     "graddiff": "GradDiff",

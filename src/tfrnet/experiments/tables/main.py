@@ -8,9 +8,11 @@ from tfrnet.data.protocol import STREAMS
 from tfrnet.experiments.paper import BASELINES, main_table
 from tfrnet.experiments.results import Result
 from tfrnet.experiments.tables.cells import Cells
+from tfrnet.experiments.tables.guessing import guessed_score
 from tfrnet.experiments.tables.labels import (
     ABLATIONS,
     CONTROL,
+    GUESSING,
     UNTOUCHED,
     in_order,
     task_label,
@@ -24,7 +26,10 @@ KIND = "stream"
 _PAPER_NAMES = {"tfr-paper": "tfr"}
 _SCORES = ("forget_average", "forget_final", "retain_average", "trade_off")
 _PAPER_SCORES = ("f_avg", "f_at_20", "r_avg", "tradeoff")
-_INTERVALS = "Mean over seeds ± half of Student's 95 % interval; n is the number of seeds."
+_INTERVALS = (
+    "Mean over seeds ± half of Student's 95 % interval; n is the number of seeds. "
+    "Guessing is the floor: a model that knows nothing from the beginning."
+)
 
 
 def main_tables(cells: Cells) -> list[Table]:
@@ -53,10 +58,21 @@ def stream_score(name: str) -> Callable[[Result], float]:
     return lambda result: float(result["scores"][name])
 
 
+def _score_seeds(cells: Cells, stream: str, variant: str, name: str) -> Seeds:
+    """Return a score of a row's seeds, be it a variant's or that of guessing."""
+    if variant == GUESSING:
+        return guessed_score(cells, stream, name)
+    return cells.seeds(KIND, stream, variant, stream_score(name))
+
+
+def _rows(cells: Cells) -> list[str]:
+    return in_order([GUESSING, *main_variants(cells)])
+
+
 def _overview(cells: Cells) -> Table:
-    variants = main_variants(cells)
+    variants = _rows(cells)
     trade_offs = {
-        variant: [cells.seeds(KIND, s, variant, stream_score("trade_off")) for s in STREAMS]
+        variant: [_score_seeds(cells, stream, variant, "trade_off") for stream in STREAMS]
         for variant in variants
     }
     means = {variant: combine(parts) for variant, parts in trade_offs.items()}
@@ -106,8 +122,8 @@ def _stream_table(cells: Cells, stream: str) -> Table:
     # The paper's streams have 20 requests, whatever ours have.
     paper_titles = ["F Avg", "F@20", "R Avg", "Trade-off"]
     rows = []
-    for variant in main_variants(cells):
-        scores = [cells.seeds(KIND, stream, variant, stream_score(name)) for name in _SCORES]
+    for variant in _rows(cells):
+        scores = [_score_seeds(cells, stream, variant, name) for name in _SCORES]
         rows.append(
             [
                 variant_label(variant),
