@@ -85,6 +85,8 @@ def growth_table(documents: Sequence[Record]) -> Table:
     rows = []
     for document in documents:
         for stream in document["growth"]:
+            if not stream["requests"]:  # it ended before the first
+                continue
             ends = stream["summary"]
             rows.append(
                 [

@@ -191,7 +191,7 @@ class TFRConfig(Settings):
     )
     deep_margin: float = option(
         -20.0,
-        "solve: from there all tokens of an answer that has several are lowered to this on "
+        "solve: from there all tokens of an answer (but for labels) are lowered to this on "
         "average, compared with deep_rivals others, while it is cheap",
         when={"step": "solve"},
     )
@@ -205,13 +205,14 @@ class TFRConfig(Settings):
     labels: bool = option(
         True,
         "solve: an answer of one token that several retained examples give too (yes, no) is a "
-        "label: its rivals are the other labels; other answers of one token go deep as well",
+        "label: its rivals are the other labels, and it does not go deep; off, no answer of one "
+        "token does",
         # Off, it is as if it were not there: results from before it stay valid.
         when={"step": "solve", "labels": True},
     )
     cheap_share: float = option(
         1.0,
-        "solve: cheap is what leaves the guard's tolerance used up to this share",
+        "solve: cheap is what leaves the guard's tolerance used up to this share; 1 is all of it",
         0,
         1,
         when={"step": "solve"},

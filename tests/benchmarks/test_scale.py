@@ -278,6 +278,13 @@ def test_growth_has_a_record_of_every_request(tmp_path, capsys):
     assert all(f > g for f, g in zip(stream["requests"]["folder_bytes"], ledger, strict=True))
     assert scale.main(arguments(path, *more)) == 0
     assert "already" in capsys.readouterr().out
+    assert scale.main(arguments(path, *more, "--growth-preset", "default")) == 0
+    assert "already" not in capsys.readouterr().out
+    streams = json.loads(path.read_text())["growth"]
+    assert [(s["preset"], s["settings"]["step"]) for s in streams] == [
+        ("paper", "select"),
+        ("default", "solve"),
+    ]
 
 
 def test_a_stream_ends_in_time(model):
@@ -294,9 +301,10 @@ def test_targets_are_those_of_the_large_case():
     record = {"case": case.to_dict()} | made_up(case)
     other = record | {"case": case.to_dict() | {"channels": "down_proj"}}
     compiled = record | {"case": case.to_dict() | {"method": "tfr-paper-compiled"}}
-    found = targets([other, record, compiled])
-    assert [target["met"] for target in found] == 2 * [False, True, False]
-    assert [target["method"] for target in found[::3]] == ["tfr-paper", "tfr-paper-compiled"]
+    default = record | {"case": case.to_dict() | {"method": "tfr"}}
+    found = targets([other, record, compiled, default])
+    assert [target["met"] for target in found] == 3 * [False, True, False]
+    assert [t["method"] for t in found[::3]] == ["tfr-paper", "tfr-paper-compiled", "tfr"]
 
 
 def test_the_plot_is_written(tmp_path):
@@ -318,7 +326,7 @@ def test_the_plot_is_written(tmp_path):
     assert (tmp_path / "scale.png").stat().st_size > 0
 
 
-def test_the_tables_of_the_docs_are_those_measured(monkeypatch):
+def test_the_tables_of_the_docs_are_those_measured():
     text = scale_document.DOCUMENT.read_text()
     tables = scale_document.tables()
     assert stale_tables(text, tables) == []
@@ -328,8 +336,13 @@ def test_the_tables_of_the_docs_are_those_measured(monkeypatch):
         assert f"<!-- table: scale-{name} -->" in text
     cases = json.loads(scale_document.RESULTS.read_text())["cases"]
     other = [record | {"seconds": 12.345} for record in cases]
-    changed = [*scale_document.method_tables(other), scale_document.lengths_table(other)]
-    assert set(stale_tables(text, changed)) >= {"scale-7b", "scale-1b", "scale-lengths"}
+    changed = [
+        *scale_document.method_tables(other),
+        scale_document.lengths_table(other),
+        scale_document.channels_table(other),
+        scale_document.growth_table([]),
+    ]
+    assert {f"scale-{name}" for name in wanted} == set(stale_tables(text, changed))
 
 
 def test_tables_by_length_and_channels_are_in_order():
@@ -342,6 +355,8 @@ def test_tables_by_length_and_channels_are_in_order():
     ]
     channels = scale_document.channels_table(cases).rows
     assert [row[0] for row in channels] == ["tiny", "tiny", "7b", "7b", "7b"]
+    # made_up: the longer their name, the more channels.
+    assert [row[1] for row in channels[2:]] == ["q_proj+v_proj", "all-linear", "down_proj"]
     (methods,) = [t for t in scale_document.method_tables(cases[::-1]) if t.name == "scale-tiny"]
     assert [row[0] for row in methods.rows] == ["tfr-paper", "ga"]
 
@@ -349,8 +364,9 @@ def test_tables_by_length_and_channels_are_in_order():
 def test_the_table_of_streams_has_their_ends(model):
     machine = {"device": "an abacus"}
     stream = measure_growth(model, "tiny", 3, preset="default")
-    table = scale_document.growth_table([{"machine": machine, "growth": [stream]}])
-    (row,) = table.rows
+    streams = [measure_growth(model, "tiny", 5, deadline=0.0), stream]
+    table = scale_document.growth_table([{"machine": machine, "growth": streams}])
+    (row,) = table.rows  # a stream that ended before its first request has none
     assert row[:4] == ["an abacus", "tiny", "solve", "3"]
     seconds = stream["requests"]["seconds"]
     assert row[4] == f"{seconds[0]:.3g} to {seconds[-1]:.3g}"

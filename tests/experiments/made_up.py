@@ -104,9 +104,10 @@ def stream_result(variant: str, stream: str, seed: int, requests: int = 20) -> d
         "scores": vars(scores) | {"trade_off": scores.trade_off},
         "untouched": vars(untouched) | {"trade_off": untouched.trade_off},
         "floors": {
-            "arithmetic": {"nothing": 0.0},
-            "openbookqa": {"uniform": 25.0, "longest choice": 37.0},
-            "boolq": {"uniform": 50.0, "majority": 62.0},
+            "forget": {"random": 25.0},
+            "arithmetic": {"random": 0.0},
+            "openbookqa": {"random": 25.0, "longest choice": 37.0},
+            "boolq": {"random": 50.0, "always yes": 62.0},
         },
         "forgetting": forgetting_figures(history, [True] * 100 + [False] * (items - 100), 8),
         "answers": [

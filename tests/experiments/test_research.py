@@ -1,6 +1,7 @@
 """The research log holds what the committed runs say."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,14 @@ def test_the_demo_is_what_was_measured():
     assert f"rises from {first:.3f} to {last:.3f}" in LOG
     seconds = [outcome["seconds"]["total"] for outcome in outcomes]
     assert f"{min(seconds):.0f} to {max(seconds):.0f} s on two cores" in LOG
+
+
+def test_the_demo_with_other_steps_is_what_was_measured():
+    (told,) = [line for line in LOG.splitlines() if "`demo-steps.json`" in line]
+    numbers = re.findall(r"\d+\.\d", told)
+    for run in json.loads((RUNS / "demo-steps.json").read_text())["runs"]:
+        after = [f"{run['accuracy_after'][of]:.1f}" for of in ("forgotten", "same_topic", "others")]
+        assert after in [numbers[i : i + 3] for i in range(len(numbers))]
 
 
 def test_the_guard_held_in_every_run():

@@ -133,9 +133,10 @@ def test_a_seven_billion_model_stays_within_its_share():
 @pytest.mark.parametrize(
     ("changed", "rows"),
     [
-        ({}, 3 + 5 + 2),
-        ({"hold_guard": False}, 3 + 2),
-        ({"use_retain": False}, 3 + 2),
+        ({}, 6 + 5 + 2),
+        ({"hold_guard": False}, 6 + 2),
+        ({"use_retain": False}, 6 + 2),
+        ({"retain_examples": 100}, 8 + 5 + 2),
         ({"step": "fisher"}, 0),
     ],
 )

@@ -56,7 +56,9 @@ class TFRNet(BaseUnlearner[ChannelState]):
         **options: Any,
     ) -> None:
         self.config: TFRConfig
-        super().__init__(model, tokenizer, retain, config or TFRConfig(), **options)
+        config = config or TFRConfig()
+        self._index = find_channels(model, config)
+        super().__init__(model, tokenizer, retain, config, **options)
         self._options = ScoreOptions(
             batch_size=self.passes.examples,
             tokens=self.config.score_tokens,
@@ -64,14 +66,13 @@ class TFRNet(BaseUnlearner[ChannelState]):
             max_tokens=self.passes.tokens,
             team=self.team,
         )
-        index = find_channels(model, self.config)
         if self.passes.compiled:
             # Here too, before there is a state; the compiler is imported only where it is needed.
             from tfrnet.masking.compiled import refuse_uncompilable
 
-            refuse_uncompilable(model, [model.get_submodule(each.name) for each in index])
+            refuse_uncompilable(model, [model.get_submodule(each.name) for each in self._index])
         # Last, so that an error above leaves no mask behind on the model.
-        self.mask = self.effect = ChannelMask(model, index)
+        self.mask = self.effect = ChannelMask(model, self._index)
         self.state = ChannelState.initial(
             self.mask.index.total,
             self.config.step != "select",
@@ -81,7 +82,7 @@ class TFRNet(BaseUnlearner[ChannelState]):
 
     def _automatic_passes(self, gradient_checkpointing: bool, compiled: bool) -> Passes:
         longest = max(len(e.ids) for e in [*self._retain_encoded, *self._guard_encoded])
-        held = 4 * self._held_rows() * find_channels(self.model, self.config).total
+        held = 4 * self._held_rows() * self._index.total
         return choose_passes(self.model, longest, gradient_checkpointing, compiled, held)
 
     def _held_rows(self) -> int:
@@ -89,8 +90,10 @@ class TFRNet(BaseUnlearner[ChannelState]):
         config = self.config
         if config.step != "solve":
             return 0
+        # As the scores hold them, and as rows to be kept.
+        retain = 2 * min(config.retain_examples, len(self._retain_encoded))
         guard = len(self._guard_encoded) if config.hold_guard and config.use_retain else 0
-        return config.retain_examples + guard + config.memory_rows
+        return retain + guard + config.memory_rows
 
     def _read_state(self, tensors: Mapping[str, torch.Tensor]) -> ChannelState:
         return ChannelState.from_tensors(tensors)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from statistics import fmean
+from collections.abc import Mapping
 
+from tfrnet.data.protocol import STREAMS
 from tfrnet.evaluation.metrics.continual import trade_off
 from tfrnet.experiments.tables.cells import Cells
 from tfrnet.experiments.tables.seeds import Seeds, combine
@@ -29,26 +29,19 @@ def floors_by_seed(cells: Cells, stream: str) -> dict[int, Floors]:
 
 def guessed(cells: Cells, stream: str, part: str) -> Seeds:
     """Return the accuracy of guessing on a task's items, or on those to be forgotten."""
-    return _read(cells, stream, lambda floors: floors.get(part, {}).get(_GUESSED))
+    floors = floors_by_seed(cells, stream)
+    values = {seed: found.get(part, {}).get(_GUESSED) for seed, found in floors.items()}
+    return Seeds(values, frozenset(floors))
 
 
 def guessed_score(cells: Cells, stream: str, name: str) -> Seeds:
     """Return one of a stream's scores, as if every answer had been a guess from the beginning."""
     forget = guessed(cells, stream, FORGET)
-    if name.startswith("forget"):
-        return forget
-    retain = _read(cells, stream, _mean_of_tasks)
-    if name == "retain_average":
-        return retain
-    return combine([forget, retain], lambda pair: trade_off(*pair))
-
-
-def _read(cells: Cells, stream: str, number: Callable[[Floors], float | None]) -> Seeds:
-    floors = floors_by_seed(cells, stream)
-    return Seeds({seed: number(found) for seed, found in floors.items()}, frozenset(floors))
-
-
-def _mean_of_tasks(floors: Floors) -> float | None:
-    found = [ways.get(_GUESSED) for part, ways in floors.items() if part != FORGET]
-    numbers = [value for value in found if value is not None]
-    return fmean(numbers) if numbers and len(numbers) == len(found) else None
+    retain = combine([guessed(cells, stream, task) for task in STREAMS])
+    scores = {
+        "forget_average": forget,
+        "forget_final": forget,
+        "retain_average": retain,
+        "trade_off": combine([forget, retain], lambda pair: trade_off(*pair)),
+    }
+    return scores[name]
