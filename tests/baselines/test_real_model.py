@@ -1,4 +1,4 @@
-"""Every method on a real backbone: one request of eight sums that it knows, and back again."""
+"""Every method on a real backbone: one request of four sums that it knows, and back again."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tfrnet.unlearner import find_method, method_names
 
 
 def sums(first: int) -> list[Example]:
-    """Return eight sums of two-digit numbers, in the words of the arithmetic task."""
-    pairs = [(first + 7 * i, 91 - 5 * i) for i in range(8)]
+    """Return four sums of two-digit numbers, in the words of the arithmetic task."""
+    pairs = [(first + 7 * i, 91 - 5 * i) for i in range(4)]
     return [Example(f"Question: What is {a} plus {b}?\nAnswer:", str(a + b)) for a, b in pairs]
 
 
