@@ -204,7 +204,12 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin nothing later")
     parser.add_argument("--growth", type=int, default=0, help="run a stream of so many requests")
     parser.add_argument("--growth-shape", choices=list(SHAPES), default="135m")
-    parser.add_argument("--growth-preset", choices=list(TFRConfig.presets()), default="paper")
+    parser.add_argument(
+        "--growth-preset",
+        choices=list(TFRConfig.presets()),
+        default="paper",
+        help="the stream's settings",
+    )
     return parser.parse_args(arguments)
 
 

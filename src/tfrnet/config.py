@@ -207,8 +207,7 @@ class TFRConfig(Settings):
         "solve: an answer of one token that several retained examples give too (yes, no) is a "
         "label: its rivals are the other labels, and it does not go deep; off, no answer of one "
         "token does",
-        # Off, it is as if it were not there: results from before it stay valid.
-        when={"step": "solve", "labels": True},
+        when={"step": "solve"},
     )
     cheap_share: float = option(
         1.0,

@@ -143,11 +143,6 @@ def test_the_rivals_of_a_label_are_the_other_labels():
     assert float(among[1]) == pytest.approx(float(plain[1]))
 
 
-def test_a_setting_that_is_off_changes_no_digest_of_older_results():
-    assert "labels" not in replace(CONFIG, labels=False).effective()
-    assert replace(CONFIG, labels=True).effective()["labels"] is True
-
-
 def test_guard_examples_are_held_each_by_itself():
     (request,) = tiny.requests(1)
 

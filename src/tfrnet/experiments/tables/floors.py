@@ -23,7 +23,7 @@ def floor_tables(cells: Cells) -> list[Table]:
             rows,
             "An accuracy at or below these floors is no sign of knowledge. They differ between "
             "seeds with the items that are drawn. What guessing everything would score is in the "
-            "other tables.",
+            "main and ablation tables.",
             text_columns=3,
         )
     ]
