@@ -4,12 +4,13 @@
     python -m benchmarks.scale --json FILE --growth 1000 --growth-shape 135m
 
 Models have random weights: nothing here depends on what they say. A request has 8 examples to
-forget, 24 retain and 64 guard examples. Every method runs at 256 tokens; TFR-Net with the paper's
-settings also compiled, at every length, and on fewer channels. Seconds are the median of several
+forget, 24 retain and 64 guard examples. Every method runs at 256 tokens; TFR-Net also compiled, and
+with the paper's settings at every length, and on fewer channels. Seconds are the median of several
 requests after the first; `own` leaves out losses that are measured for the record alone. The floor
 is the larger of counted matrix operations over the measured matrix rate and of bytes over the
 measured bandwidth: weights once per pass, and for trained ones gradients and the optimiser's state.
-A case that is in the file is not run again.
+A case that is in the file is not run again. With `--left 24` another process holds all of the GPU's
+memory but 24 GB, as if the card were that small; such results need a file of their own.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ import argparse
 import gc
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from benchmarks.scale_card import only_left
 from benchmarks.scale_case import (
     ALL_CHANNELS,
     METHOD_LENGTH,
@@ -46,14 +49,24 @@ CHANNELS = (ALL_CHANNELS, "down_proj", "q_proj+v_proj")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure what the file lacks; return 1 if a case failed for anything but memory."""
     options = _parse(arguments)
+    with only_left(options.left) if options.left else nullcontext():
+        return _measure(options)
+
+
+def _measure(options: argparse.Namespace) -> int:
     deadline = time.monotonic() + 60 * options.minutes
     device = find_device(options.device)
     use_tensor_cores(device.type)
-    results = Results(options.json, describe_machine(device))
+    machine = describe_machine(device)
+    if options.left:
+        machine["left_bytes"] = int(options.left * 1e9)
+    results = Results(options.json, machine)
     if options.growth:
         run_growth(results, options, device, deadline)
     else:
-        cases = plan(options.shapes, options.methods, options.lengths, options.batch_size)
+        cases = plan(
+            options.shapes, options.methods, options.lengths, options.batch_size, options.channels
+        )
         run_cases(results, cases, device, options.repeats, deadline)
         print("\n".join(table(results.cases)))
     results.save()
@@ -63,7 +76,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def plan(
-    shapes: Sequence[str], methods: Sequence[str], lengths: Sequence[int], batch_size: int | None
+    shapes: Sequence[str],
+    methods: Sequence[str],
+    lengths: Sequence[int],
+    batch_size: int | None,
+    channels: Sequence[str] = CHANNELS,
 ) -> list[Case]:
     """Return the cases, those of a shape together: every method, then lengths, then channels."""
     cases = []
@@ -71,7 +88,7 @@ def plan(
         cases += [Case(shape, name, METHOD_LENGTH, batch_size=batch_size) for name in methods]
         if OVER_LENGTHS in methods:
             over = [(length, ALL_CHANNELS) for length in lengths]
-            over += [(METHOD_LENGTH, channels) for channels in CHANNELS]
+            over += [(METHOD_LENGTH, chosen) for chosen in channels]
             cases += [Case(shape, OVER_LENGTHS, *where, batch_size) for where in over]
     return list(dict.fromkeys(cases))
 
@@ -198,9 +215,11 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--shapes", type=_names(SHAPES), default=["135m", "1b", "7b"])
     parser.add_argument("--methods", type=_names(VARIANTS), default=list(VARIANTS))
     parser.add_argument("--lengths", type=_numbers, default=[128, 256, 512, 1024, 2048])
+    parser.add_argument("--channels", type=_names(CHANNELS), default=list(CHANNELS))
     parser.add_argument("--batch-size", type=_batch_size, default=8, help="a number, or auto")
     parser.add_argument("--repeats", type=int, default=3, help="timed requests of a case")
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--left", type=float, metavar="GB", help="leave only so much of the GPU")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin nothing later")
     parser.add_argument("--growth", type=int, default=0, help="run a stream of so many requests")
     parser.add_argument("--growth-shape", choices=list(SHAPES), default="135m")

@@ -34,6 +34,7 @@ VARIANTS: dict[str, tuple[str, str, str]] = {
     "tfr-paper": ("tfr", "paper", ""),
     "tfr-paper-compiled": ("tfr", "paper", ""),
     "tfr": ("tfr", "default", ""),
+    "tfr-compiled": ("tfr", "default", ""),
 } | {
     f"{name}{ending}": (name, "default", trained)
     for name in ("ga", "graddiff", "rmu", "simnpo", "asu")

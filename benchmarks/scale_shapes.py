@@ -76,8 +76,10 @@ class Sizes:
     guard: int = 64
 
 
-def build_model(shape: str, device: torch.device, seed: int = 0) -> PreTrainedModel:
-    """Return a random model, made where it computes: bfloat16 on a GPU, float32 on a CPU."""
+def build_model(
+    shape: str, device: torch.device, seed: int = 0, dtype: torch.dtype | None = None
+) -> PreTrainedModel:
+    """Return a random model, made on the device: bfloat16 on a GPU, float32 on a CPU."""
     config = LlamaConfig(
         **SHAPES[shape],
         max_position_embeddings=4096,
@@ -85,7 +87,7 @@ def build_model(shape: str, device: torch.device, seed: int = 0) -> PreTrainedMo
         eos_token_id=0,
         pad_token_id=0,
     )
-    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    dtype = dtype or (torch.bfloat16 if device.type == "cuda" else torch.float32)
     torch.manual_seed(seed)
     with device:
         return AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
