@@ -1,6 +1,6 @@
 """The same requests by one process and by several on one GPU: whether every bit is the same.
 
-    python -m benchmarks.processes --json FILE [--shape 135m] [--requests 3]
+    python -m benchmarks.processes --json FILE [--shape 135m] [--requests 2]
 
 Several processes share the one card, so this shows what they compute and what each holds, not that
 they are faster. NCCL wants a card for each: it is tried with one process, whose weights FSDP2 has.
@@ -34,11 +34,11 @@ from tfrnet.distributed.together import load_together
 from tfrnet.models.load import LoadedModel, use_tensor_cores
 from tfrnet.session import Session
 
-SIZES = Sizes(forget=8, retain=8, guard=16)
+SIZES = Sizes(forget=4, retain=8, guard=12)
 _LENGTH = 128
 # Given, since the cut into passes decides about rounding, and several passes are to be shared.
 _BATCH = 4
-_LIMIT = 240.0
+_LIMIT = 120.0
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", type=Path, required=True)
     parser.add_argument("--shape", choices=list(SHAPES), default="135m")
-    parser.add_argument("--requests", type=int, default=3)
+    parser.add_argument("--requests", type=int, default=2)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--trial", help="be one of the processes of a trial (JSON)")
     return parser.parse_args(arguments)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
+import torch
+from accelerate.utils.memory import clear_device_cache
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
@@ -25,7 +28,6 @@ from tfrnet.state import fs
 from tfrnet.unlearner import Effect, Proposal, Report, S
 
 if TYPE_CHECKING:
-    import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
@@ -156,7 +158,7 @@ class BaseUnlearner(ABC, Generic[S]):
                 proposal = self._propose(request.id, forget, say, account)
             finally:
                 # Also on an error or Ctrl-C: nothing tentative survives.
-                self.effect.show(self.state)
+                self._show_state()
         size = sum(tensor.nbytes for tensor in proposal.state.tensors().values())
         memory = {"peak": account.peak, "before": account.before, "state": size}
         outcome = replace(
@@ -199,6 +201,18 @@ class BaseUnlearner(ABC, Generic[S]):
             )
         self.restore(self._read_state(load_tensors(path.read_bytes())))
         self.requests_seen = int(facts["requests_seen"])
+
+    def _show_state(self) -> None:
+        try:
+            self.effect.show(self.state)
+        except torch.OutOfMemoryError as error:
+            # Where a pass filled the memory, the error on its way out still holds what it had.
+            held: BaseException | None = error
+            while held is not None:
+                traceback.clear_frames(held.__traceback__)
+                held = held.__context__
+            clear_device_cache(garbage_collection=True)
+            self.effect.show(self.state)
 
     # For methods
 

@@ -8,11 +8,12 @@ import pytest
 import torch
 
 from benchmarks import scale, scale_document, scale_plot
+from benchmarks.scale_card import only_left
 from benchmarks.scale_case import ALL_CHANNELS, VARIANTS, Bench, Case, measure_case, settings
 from benchmarks.scale_count import counted, forward_operations, optimiser_bytes, scoring_operations
 from benchmarks.scale_growth import measure_growth, summary
 from benchmarks.scale_rates import Rates
-from benchmarks.scale_results import OUT_OF_MEMORY, targets
+from benchmarks.scale_results import OUT_OF_MEMORY, Results, targets
 from benchmarks.scale_shapes import SHAPES, Sizes, Writer, build_model, build_tokenizer
 from tfrnet.data.examples import encode
 from tfrnet.errors import InputError
@@ -285,6 +286,23 @@ def test_growth_has_a_record_of_every_request(tmp_path, capsys):
         ("paper", "select"),
         ("default", "solve"),
     ]
+
+
+def test_results_of_a_smaller_card_have_a_file_of_their_own(tmp_path):
+    whole = {"device": "a card"}
+    path = tmp_path / "scale.json"
+    Results(path, whole).save()
+    Results(path, whole | {"versions": "later"})
+    for other in (whole | {"left_bytes": 10}, {"device": "another"}):
+        with pytest.raises(SystemExit, match="give another file"):
+            Results(path, other)
+
+
+def test_without_a_gpu_nothing_of_it_can_be_held():
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    with pytest.raises(SystemExit, match="is there a GPU"), only_left(1):
+        pass
 
 
 def test_a_stream_ends_in_time(model):

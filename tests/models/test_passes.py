@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -128,6 +129,31 @@ def test_a_seven_billion_model_stays_within_its_share():
     # What a request holds besides is taken off, as long as something is left.
     assert activation_budget(model, 120 << 30, held=1 << 30) == budget - (1 << 30)
     assert activation_budget(model, 120 << 30, held=1 << 40) == budget // 4
+
+
+def test_smaller_models_have_what_seven_billion_take():
+    model = tiny.make_model()
+    weights = sum(p.nbytes for p in model.parameters())
+    assert weights + activation_budget(model, 120 << 30) == 18_000_000_000
+    # But never more than most of what is free.
+    assert activation_budget(model, 10**9) == 800_000_000
+
+
+def test_a_failed_pass_is_gone_before_a_smaller_one_is_tried():
+    """Also what only the garbage collector would free."""
+    held: list[weakref.ref] = []
+
+    def work(part: list[int]) -> list[int]:
+        assert all(reference() is None for reference in held)
+        if len(part) > 1:
+            activations = torch.zeros(1)
+            activations.itself = activations
+            held.append(weakref.ref(activations))
+            raise torch.OutOfMemoryError("no")
+        return part
+
+    assert in_parts([0, 1, 2, 3], work) == [[0], [1], [2], [3]]
+    assert len(held) == 3
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Whole requests against the method written a second time (reference.py)."""
 
 import copy
+import weakref
 
 import numpy as np
 import pytest
@@ -201,6 +202,32 @@ def test_an_interrupted_request_leaves_no_trace():
         net.forget(tiny.requests(1)[0], report=interrupt_after_a_tentative_mask)
     assert all(torch.equal(before[name], t) for name, t in net.state.tensors().items())
     assert torch.equal(net.mask.values, before["mask"])
+
+
+def test_a_request_that_fills_the_memory_leaves_no_trace(monkeypatch):
+    """The error on its way out holds what a pass had: until it lets go a mask finds no room."""
+    net = make_net(TFRConfig())
+    requests = tiny.requests(2)
+    net.forget(requests[0])
+    before = net.state.mask.clone()
+    show, held = net.effect.show, []
+
+    def fill(*arguments):
+        everything = torch.zeros(3)
+        held.append(weakref.ref(everything))
+        net.mask.set(torch.zeros_like(before))
+        raise InputError("one example alone is too much for the memory")
+
+    def shown_where_there_is_room(state):
+        if held[-1]() is not None:
+            raise torch.OutOfMemoryError("no room for a mask")
+        show(state)
+
+    monkeypatch.setattr(net, "_propose", fill)
+    monkeypatch.setattr(net.effect, "show", shown_where_there_is_room)
+    with pytest.raises(InputError, match="too much for the memory"):
+        net.forget(requests[1])
+    assert torch.equal(net.mask.values, before)
 
 
 def test_overlap_and_missing_retain_data_are_refused():

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import torch
-from accelerate.utils.memory import should_reduce_batch_size
+from accelerate.utils.memory import clear_device_cache, should_reduce_batch_size
 
 from tfrnet.errors import InputError
 from tfrnet.masking.mask import FlattenedBatchError
@@ -32,7 +32,7 @@ def in_parts(
         part = pending.pop(0)
         smaller = _try(part, work, done)
         if smaller == [part]:
-            torch.cuda.empty_cache()
+            clear_device_cache(garbage_collection=True)
             if last_resort is None or _try(part, last_resort, done):
                 raise InputError(
                     "one example alone is too much for the memory of the device; a smaller "
@@ -40,7 +40,7 @@ def in_parts(
                 )
             continue
         if smaller:
-            torch.cuda.empty_cache()
+            clear_device_cache(garbage_collection=True)
         pending = smaller + pending
     return done
 

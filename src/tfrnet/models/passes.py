@@ -27,9 +27,10 @@ _MOST_FORWARD_TOKENS = 16384
 # less of its time, and hardly less of the host's.
 _ENOUGH_TOKENS = 1024
 _ENOUGH_TOKENS_COMPILED = 2048
-# What activations may take: this share of the weights or these bytes, and of what is free.
+# What activations may take: this share of the weights, or what smaller weights leave of the bytes
+# that those of 7B and their activations take; but never more than this share of what is free.
 _SHARE_OF_WEIGHTS = 0.335
-_LEAST_BUDGET = 7 << 29
+_WITH_WEIGHTS = 18_000_000_000
 _SHARE_OF_FREE = 0.8
 # What a method holds besides is taken off, but for this share.
 _LEAST_SHARE_OF_BUDGET = 0.25
@@ -83,8 +84,8 @@ def _free_bytes(device: torch.device) -> int:
 
 def activation_budget(model: PreTrainedModel, free: int, held: int = 0) -> int:
     """Return how many bytes activations may take where so many are free."""
-    weights = sum(parameter.nbytes for parameter in model.parameters())
-    wanted = max(_LEAST_BUDGET, int(_SHARE_OF_WEIGHTS * weights))
+    weights: int = sum(parameter.nbytes for parameter in model.parameters())
+    wanted = max(_WITH_WEIGHTS - weights, int(_SHARE_OF_WEIGHTS * weights))
     budget = min(wanted, int(_SHARE_OF_FREE * free))
     return max(budget - held, int(_LEAST_SHARE_OF_BUDGET * budget))
 
