@@ -1,4 +1,4 @@
-"""Fill the tables of docs/scale.md from the results of `benchmarks.scale`.
+"""Fill the tables of docs/scale.md from the results of `benchmarks.scale` and `.processes`.
 
 python -m benchmarks.scale_document
 """
@@ -19,8 +19,12 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "scale-h200.json"
 # Streams that were run elsewhere are told beside those of RESULTS.
 MORE_STREAMS = ROOT / "benchmarks" / "results" / "scale-growth-cpu.json"
+# The same machine with only so much of its memory left.
+SMALL_CARDS = [ROOT / "benchmarks" / "results" / f"scale-{size}gb.json" for size in (24, 16)]
+PROCESSES = ROOT / "benchmarks" / "results" / "processes-h200.json"
 DOCUMENT = ROOT / "docs" / "scale.md"
 _COST_COLUMNS = ("Seconds a request", "Floor", "Scoring, share of rate", "Peak / weights")
+_PASS_COLUMN = "Tokens in a pass, at most"
 _GROWTH_COLUMNS = {
     "Seconds": ("seconds", 1.0),
     "Process (MB)": ("resident_bytes", 1e6),
@@ -45,6 +49,8 @@ def tables() -> list[Table]:
         lengths_table(cases),
         channels_table(cases),
         growth_table(documents),
+        cards_table([json.loads(path.read_text()) for path in SMALL_CARDS]),
+        processes_table(json.loads(PROCESSES.read_text())),
     ]
 
 
@@ -64,8 +70,10 @@ def lengths_table(cases: Sequence[Record]) -> Table:
     """Return the method that is measured at several lengths."""
     found = [record for record in _measured(cases) if record["case"]["channels"] == ALL_CHANNELS]
     found.sort(key=lambda record: (_size(record), record["case"]["length"]))
-    rows = [[r["case"]["shape"], str(r["case"]["length"]), *_costs(r)] for r in found]
-    columns = ("Shape", "Tokens", *_COST_COLUMNS)
+    rows = [
+        [r["case"]["shape"], str(r["case"]["length"]), *_costs(r), _pass_tokens(r)] for r in found
+    ]
+    columns = ("Shape", "Tokens", *_COST_COLUMNS, _PASS_COLUMN)
     return Table("scale-lengths", f"{OVER_LENGTHS}, by length", columns, rows)
 
 
@@ -74,9 +82,13 @@ def channels_table(cases: Sequence[Record]) -> Table:
     found = [record for record in _measured(cases) if record["case"]["length"] == METHOD_LENGTH]
     found.sort(key=lambda record: (_size(record), -record["channels"]))
     rows = [
-        [r["case"]["shape"], r["case"]["channels"], f"{r['channels']:,}", *_costs(r)] for r in found
+        [
+            *(r["case"]["shape"], r["case"]["channels"], f"{r['channels']:,}"),
+            *(*_costs(r), _pass_tokens(r)),
+        ]
+        for r in found
     ]
-    columns = ("Shape", "Projections", "Channels", *_COST_COLUMNS)
+    columns = ("Shape", "Projections", "Channels", *_COST_COLUMNS, _PASS_COLUMN)
     return Table("scale-channels", f"{OVER_LENGTHS}, by channels", columns, rows, text_columns=2)
 
 
@@ -99,6 +111,54 @@ def growth_table(documents: Sequence[Record]) -> Table:
             )
     columns = ("Machine", "Shape", "Step", "Requests", *_GROWTH_COLUMNS)
     return Table("scale-growth", "Long streams, first to last", columns, rows, text_columns=3)
+
+
+def cards_table(documents: Sequence[Record]) -> Table:
+    """Return what a request costs where only some of a GPU's memory is left."""
+    rows = []
+    for document in documents:
+        for record in document["cases"]:
+            size, method = document["machine"]["left_bytes"] / 1e9, record["case"]["method"]
+            row = [
+                f"{size:g}",
+                record["case"]["shape"],
+                method,
+                record.get("error", ""),
+                "",
+                "",
+                "",
+            ]
+            if "error" not in record:
+                peak = f"{record['peak_bytes'] / 1e9:.1f}"
+                seconds, _, _, times = _costs(record)
+                row[3:] = [seconds, peak, times, _pass_tokens(record)]
+            rows.append(row)
+    columns = ("Card (GB)", "Shape", "Method", "Seconds a request", "Peak (GB)", "Peak / weights")
+    title = "One request on a card of another size"
+    return Table("scale-cards", title, (*columns, _PASS_COLUMN), rows, text_columns=3)
+
+
+def processes_table(document: Record) -> Table:
+    """Return whether several processes on one GPU came to the same bits."""
+    rows = [
+        [
+            str(trial["processes"]),
+            trial["backend"] or "alone",
+            "spread (FSDP2)" if trial["spread"] else "whole in each",
+            trial.get("error") or ("the same" if trial["same"] else "other ones"),
+            f"{trial['seconds'][-1]:.2f}" if "seconds" in trial else "",
+            f"{trial['peak_bytes_of_the_first'] / 1e6:.0f}" if "seconds" in trial else "",
+        ]
+        for trial in document["trials"]
+    ]
+    columns = ("Processes", "Meet by", "Weights", "Bits", "Last request (s)", "Peak of one (MB)")
+    title = f"Processes that share one GPU, {document['shape']} shape"
+    return Table("scale-processes", title, columns, rows, text_columns=4)
+
+
+def _pass_tokens(record: Record) -> str:
+    tokens = record["passes"]["tokens"]
+    return f"{tokens:,}" if tokens else ""
 
 
 def _from_to(ends: Record, unit: float) -> str:

@@ -39,6 +39,8 @@ class BaseUnlearner(ABC, Generic[S]):
     shares_work: ClassVar[bool] = False
     # Whether the model's layers may be compiled for it.
     can_be_compiled: ClassVar[bool] = False
+    # What to tell a user whose device's memory is too small.
+    saves_memory: ClassVar[str] = "a smaller --batch-size or --gradient-checkpointing needs less"
     state: S
     effect: Effect
     retain: list[Example]
@@ -156,6 +158,11 @@ class BaseUnlearner(ABC, Generic[S]):
         with frozen(self.model), Account(self.model) as account:
             try:
                 proposal = self._propose(request.id, forget, say, account)
+            except torch.OutOfMemoryError as error:
+                raise InputError(
+                    f"request {request.id!r} is too much for the memory of the device; "
+                    f"{self.saves_memory}; nothing was changed"
+                ) from error
             finally:
                 # Also on an error or Ctrl-C: nothing tentative survives.
                 self._show_state()

@@ -73,6 +73,7 @@ def made_up(case: Case) -> dict:
         "state_bytes": 10**6,
         "gradient_steps": 0,
         "channels": size * len(case.channels),
+        "passes": {"tokens": None},
     }
     scoring = {"scoring": {"needed_share_of_rate": 0.5}}
     return record | (scoring if case.method.startswith("tfr") else {})
@@ -348,7 +349,7 @@ def test_the_tables_of_the_docs_are_those_measured():
     text = scale_document.DOCUMENT.read_text()
     tables = scale_document.tables()
     assert stale_tables(text, tables) == []
-    wanted = {"7b", "1b", "135m", "lengths", "channels", "growth"}
+    wanted = {"7b", "1b", "135m", "lengths", "channels", "growth", "cards", "processes"}
     assert {f"scale-{name}" for name in wanted} <= {table.name for table in tables}
     for name in wanted:
         assert f"<!-- table: scale-{name} -->" in text
@@ -359,6 +360,8 @@ def test_the_tables_of_the_docs_are_those_measured():
         scale_document.lengths_table(other),
         scale_document.channels_table(other),
         scale_document.growth_table([]),
+        scale_document.cards_table([]),
+        scale_document.processes_table({"shape": "tiny", "trials": []}),
     ]
     assert {f"scale-{name}" for name in wanted} == set(stale_tables(text, changed))
 
@@ -377,6 +380,32 @@ def test_tables_by_length_and_channels_are_in_order():
     assert [row[1] for row in channels[2:]] == ["q_proj+v_proj", "all-linear", "down_proj"]
     (methods,) = [t for t in scale_document.method_tables(cases[::-1]) if t.name == "scale-tiny"]
     assert [row[0] for row in methods.rows] == ["tfr-paper", "ga"]
+
+
+def test_the_table_of_small_cards_says_what_did_not_fit():
+    case = Case("7b", "tfr-paper", 256)
+    passes = {"passes": {"tokens": 2048}, "peak_bytes": 17.8e9}
+    fits = {"case": case.to_dict()} | made_up(case) | passes
+    too_large = {"case": case.to_dict() | {"method": "tfr"}, "error": OUT_OF_MEMORY}
+    machine = {"left_bytes": 24 * 10**9}
+    table = scale_document.cards_table([{"machine": machine, "cases": [fits, too_large]}])
+    assert table.rows == [
+        ["24", "7b", "tfr-paper", f"{4096 * 256 / 1e5:.2f}", "17.8", "1.50", "2,048"],
+        ["24", "7b", "tfr", OUT_OF_MEMORY, "", "", ""],
+    ]
+
+
+def test_the_table_of_processes_says_what_failed():
+    found = {"states": [], "seconds": [2.0, 1.0], "peak_bytes_of_the_first": 5e6}
+    alone = {"processes": 1, "backend": "", "spread": False, "same": True} | found
+    differs = {"processes": 2, "backend": "gloo", "spread": True, "same": False} | found
+    failed = {"processes": 2, "backend": "nccl", "spread": False, "same": False, "error": "lost"}
+    table = scale_document.processes_table({"shape": "1b", "trials": [alone, differs, failed]})
+    assert [row[1:] for row in table.rows] == [
+        ["alone", "whole in each", "the same", "1.00", "5"],
+        ["gloo", "spread (FSDP2)", "other ones", "1.00", "5"],
+        ["nccl", "whole in each", "lost", "", ""],
+    ]
 
 
 def test_the_table_of_streams_has_their_ends(model):

@@ -46,6 +46,8 @@ class TFRNet(BaseUnlearner[ChannelState]):
     method = "tfr"
     shares_work = True
     can_be_compiled = True
+    # Passes have been made smaller by now; what is left are numbers of every channel.
+    saves_memory = "fewer retain_examples, guard_examples or memory_rows, or step=select, need less"
 
     def __init__(
         self,
