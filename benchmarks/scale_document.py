@@ -162,7 +162,11 @@ def _pass_tokens(record: Record) -> str:
 
 
 def _from_to(ends: Record, unit: float) -> str:
-    return f"{ends['first'] / unit:.3g} to {ends['last'] / unit:.3g}"
+    return " to ".join(_short(ends[end] / unit) for end in ("first", "last"))
+
+
+def _short(number: float) -> str:
+    return f"{number:,.0f}" if number >= 1000 else f"{number:.3g}"
 
 
 def _measured(cases: Sequence[Record]) -> list[Record]:

@@ -1,19 +1,21 @@
 """The trial of several processes on one device, with a model of no size."""
 
 import json
+from dataclasses import asdict
 
 from benchmarks import processes
 from benchmarks.processes import Trial
 
 
 def test_two_processes_and_spread_weights_end_in_the_bits_of_one(tmp_path, monkeypatch, capsys):
-    trials = [Trial(1), Trial(2, "gloo", spread=True)]
-    monkeypatch.setattr(processes, "TRIALS", trials)
-    path = tmp_path / "processes.json"
+    monkeypatch.setattr(processes, "TRIALS", [Trial(2, "gloo", spread=True)])
     few = ["--shape", "tiny", "--device", "cpu", "--requests", "1"]
-    assert processes.main(["--json", str(path), *few]) == 0
-    one, two = json.loads(path.read_text())["trials"]
-    assert two["processes"] == 2 and two["spread"] and two["same"]
+    assert processes.main(["--json", str(tmp_path / "two.json"), *few]) == 0
+    # Alone it needs no process of its own.
+    alone = json.dumps(asdict(Trial(1)))
+    assert processes.main(["--json", str(tmp_path / "one.json"), *few, "--trial", alone]) == 0
+    (two,) = json.loads((tmp_path / "two.json").read_text())["trials"]
+    one = json.loads((tmp_path / "one.json").read_text())
     assert one["states"] == two["states"]
     assert len(one["states"]) == 1 and one["states"][0][1] == "accepted"
 

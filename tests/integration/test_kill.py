@@ -26,7 +26,7 @@ from tfrnet.state.store import StateStore
 from tfrnet.state.verify import verify
 
 REQUESTS = 8
-MOMENTS = 12
+MOMENTS = 8
 
 # Reads the arguments of a run as a line of JSON, answers with the process id, then with the exit
 # code (negative for a signal). Syncs are slowed down so that many moments fall into a commit.

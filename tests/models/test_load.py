@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -35,6 +36,24 @@ def test_a_folder_is_loaded_in_eval_mode_with_its_tokenizer(tiny_folder, tokeniz
     assert loaded_tokenizer("Item 3 of the old box").input_ids == ids[0].tolist()
     assert not any(module.training for module in model.modules())
     assert model.device == torch.device("cpu")
+
+
+def share_read_from(file, model):
+    """Return the share of a model's numbers that lie where the file is mapped."""
+    lines = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()]
+    ends = [[int(end, 16) for end in at.split("-")] for at, *rest in lines if rest[-1:] == [file]]
+    parameters = list(model.parameters())
+    mapped = [p for p in parameters if any(low <= p.data_ptr() < high for low, high in ends)]
+    return sum(p.numel() for p in mapped) / sum(p.numel() for p in parameters)
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs /proc")
+def test_weights_in_their_own_dtype_are_read_from_the_file_that_processes_share(tiny_folder):
+    """Otherwise every process that FSDP gives a share would first have a copy of everything."""
+    file = str((tiny_folder / "model.safetensors").resolve())
+    assert share_read_from(file, load_model(str(tiny_folder), "auto", "cpu").model) > 0.95
+    converted = load_model(str(tiny_folder), "bfloat16", "cpu").model
+    assert share_read_from(file, converted) < 0.05
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from tfrnet.data.examples import Encoded, batches
 from tfrnet.errors import InputError
 from tfrnet.masking.channels import find_channels
 from tfrnet.masking.mask import ChannelMask, FlattenedBatchError
+from tfrnet.models import parts
 from tfrnet.models import passes as module
 from tfrnet.models.checkpointing import checkpointed
 from tfrnet.models.forward import answer_losses, collate, evaluate_losses, frozen
@@ -202,6 +203,12 @@ def test_batches_count_tokens_with_padding():
     assert batches(rows, 8) == [[1, 2, 4, 0, 3]]
 
 
+@pytest.fixture
+def no_garbage(monkeypatch) -> None:
+    """To collect it takes a second among so many tests, and these leave none."""
+    monkeypatch.setattr(parts, "clear_device_cache", lambda **options: None)
+
+
 def too_large(limit: int):
     def work(part: list[int]) -> list[int]:
         if len(part) > limit:
@@ -211,6 +218,7 @@ def too_large(limit: int):
     return work
 
 
+@pytest.mark.usefixtures("no_garbage")
 @pytest.mark.parametrize("limit", [1, 2, 3, 7])
 def test_what_does_not_fit_is_done_in_halves_in_its_order(limit: int):
     found = in_parts(list(range(7)), too_large(limit))
@@ -218,6 +226,7 @@ def test_what_does_not_fit_is_done_in_halves_in_its_order(limit: int):
     assert max(map(len, found)) <= limit
 
 
+@pytest.mark.usefixtures("no_garbage")
 def test_one_example_that_does_not_fit_has_a_last_resort():
     with pytest.raises(InputError, match="one example alone is too much for the memory"):
         in_parts([1, 2], too_large(0))
@@ -237,6 +246,7 @@ def test_examples_that_cannot_be_told_apart_are_done_one_by_one():
     assert in_parts([3, 1, 2], work) == [[3], [1], [2]]
 
 
+@pytest.mark.usefixtures("no_garbage")
 @pytest.mark.parametrize("limit", [0, 1, 2])
 def test_scores_are_the_same_where_memory_is_short(limit: int, monkeypatch, tokenizer):
     """With room for no example at all (0), activations are computed again."""
@@ -261,6 +271,7 @@ def test_scores_are_the_same_where_memory_is_short(limit: int, monkeypatch, toke
     net.detach()
 
 
+@pytest.mark.usefixtures("no_garbage")
 def test_losses_are_the_same_where_memory_is_short(monkeypatch, tokenizer):
     model = tiny.make_model()
     net = TFRNet(model, tokenizer, tiny.examples(9), TFRConfig())
