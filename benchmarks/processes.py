@@ -15,7 +15,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -65,10 +65,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.trial:
         _work(Trial(**json.loads(options.trial)), options)
         return 0
-    machine = describe_machine(find_device(options.device))
+    device = find_device(options.device)
+    use_tensor_cores(device.type)
+    machine = describe_machine(device)
     rows: list[dict[str, Any]] = []
     for trial in TRIALS:
-        if trial.backend == "nccl" and machine["cuda"] is None:
+        if trial.backend == "nccl" and device.type != "cuda":
             continue
         rows.append(asdict(trial) | run(trial, options))
         rows[-1]["same"] = "error" not in rows[-1] and rows[-1]["states"] == rows[0].get("states")
@@ -102,6 +104,7 @@ def run(trial: Trial, options: argparse.Namespace) -> dict[str, Any]:
         finally:
             for process in started:
                 process.kill()
+                process.wait()
         if any(codes):
             return {"error": f"exit codes {codes}"}
         result: dict[str, Any] = json.loads(found.read_text())
@@ -139,7 +142,10 @@ def _team(trial: Trial, device: torch.device) -> Team:
 
 
 def _lead(
-    team: Any, load: Any, options: argparse.Namespace, device: torch.device
+    team: Team,
+    load: Callable[[Load], LoadedModel],
+    options: argparse.Namespace,
+    device: torch.device,
 ) -> dict[str, Any]:
     message = Load(options.shape, "auto")
     team.tell(message)
@@ -170,7 +176,7 @@ def _lead(
             seconds.append(took)
             told = [outcome.outcome, outcome.forget_loss_after, outcome.guard_loss_after]
             states.append([session.net.state.digest(), *told])
-    if team is not SOLO:
+    if isinstance(team, ProcessTeam):
         team.end()
     on_gpu = device.type == "cuda"
     peak = torch.cuda.max_memory_allocated(device) if on_gpu else None

@@ -49,13 +49,13 @@ CHANNELS = (ALL_CHANNELS, "down_proj", "q_proj+v_proj")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure what the file lacks; return 1 if a case failed for anything but memory."""
     options = _parse(arguments)
-    with only_left(options.left) if options.left else nullcontext():
-        return _measure(options)
-
-
-def _measure(options: argparse.Namespace) -> int:
-    deadline = time.monotonic() + 60 * options.minutes
     device = find_device(options.device)
+    with only_left(options.left, device) if options.left else nullcontext():
+        return _measure(options, device)
+
+
+def _measure(options: argparse.Namespace, device: torch.device) -> int:
+    deadline = time.monotonic() + 60 * options.minutes
     use_tensor_cores(device.type)
     machine = describe_machine(device)
     if options.left:

@@ -62,7 +62,7 @@ def counted() -> Iterator[Work]:
 
 
 class _NoModules:
-    """Stands in for torch's record of who computes, which holds on to gigabytes of gradients."""
+    """Stands in for torch's record of who computes, which holds activations computed again."""
 
     parents = frozenset({"Global"})
 

@@ -147,11 +147,18 @@ def processes_table(document: Record) -> Table:
             "spread (FSDP2)" if trial["spread"] else "whole in each",
             trial.get("error") or ("the same" if trial["same"] else "other ones"),
             f"{trial['seconds'][-1]:.2f}" if "seconds" in trial else "",
-            f"{trial['peak_bytes_of_the_first'] / 1e6:.0f}" if "seconds" in trial else "",
+            f"{peak / 1e6:.0f}" if (peak := trial.get("peak_bytes_of_the_first")) else "",
         ]
         for trial in document["trials"]
     ]
-    columns = ("Processes", "Meet by", "Weights", "Bits", "Last request (s)", "Peak of one (MB)")
+    columns = (
+        "Processes",
+        "Meet by",
+        "Weights",
+        "Bits",
+        "Last request (s)",
+        "Its peak in one (MB)",
+    )
     title = f"Processes that share one GPU, {document['shape']} shape"
     return Table("scale-processes", title, columns, rows, text_columns=4)
 

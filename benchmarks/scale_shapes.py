@@ -79,7 +79,7 @@ class Sizes:
 def build_model(
     shape: str, device: torch.device, seed: int = 0, dtype: torch.dtype | None = None
 ) -> PreTrainedModel:
-    """Return a random model, made on the device: bfloat16 on a GPU, float32 on a CPU."""
+    """Return a random model, made on the device: if not said, bfloat16 on a GPU, else float32."""
     config = LlamaConfig(
         **SHAPES[shape],
         max_position_embeddings=4096,

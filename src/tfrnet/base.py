@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
-import torch
 from accelerate.utils.memory import clear_device_cache
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
@@ -22,12 +21,14 @@ from tfrnet.data.sampling import sample_indices
 from tfrnet.distributed.team import SOLO, Team
 from tfrnet.errors import InputError
 from tfrnet.models.forward import evaluate_losses, frozen
+from tfrnet.models.parts import is_out_of_memory
 from tfrnet.models.passes import Passes
 from tfrnet.outcome import Outcome
 from tfrnet.state import fs
 from tfrnet.unlearner import Effect, Proposal, Report, S
 
 if TYPE_CHECKING:
+    import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
@@ -40,7 +41,10 @@ class BaseUnlearner(ABC, Generic[S]):
     # Whether the model's layers may be compiled for it.
     can_be_compiled: ClassVar[bool] = False
     # What to tell a user whose device's memory is too small.
-    saves_memory: ClassVar[str] = "a smaller --batch-size or --gradient-checkpointing needs less"
+    saves_memory: ClassVar[str] = (
+        "a smaller --batch-size or --gradient-checkpointing needs less, and in a new state "
+        "trained=lora"
+    )
     state: S
     effect: Effect
     retain: list[Example]
@@ -158,7 +162,9 @@ class BaseUnlearner(ABC, Generic[S]):
         with frozen(self.model), Account(self.model) as account:
             try:
                 proposal = self._propose(request.id, forget, say, account)
-            except torch.OutOfMemoryError as error:
+            except RuntimeError as error:
+                if not is_out_of_memory(error):
+                    raise
                 raise InputError(
                     f"request {request.id!r} is too much for the memory of the device; "
                     f"{self.saves_memory}; nothing was changed"
@@ -212,12 +218,15 @@ class BaseUnlearner(ABC, Generic[S]):
     def _show_state(self) -> None:
         try:
             self.effect.show(self.state)
-        except torch.OutOfMemoryError as error:
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
             # Where a pass filled the memory, the error on its way out still holds what it had.
-            held: BaseException | None = error
-            while held is not None:
-                traceback.clear_frames(held.__traceback__)
-                held = held.__context__
+            holding: list[BaseException | None] = [error]
+            while holding:
+                if held := holding.pop():
+                    traceback.clear_frames(held.__traceback__)
+                    holding += [held.__cause__, held.__context__]
             clear_device_cache(garbage_collection=True)
             self.effect.show(self.state)
 

@@ -1,7 +1,9 @@
 """The scale benchmark on a model of no size: its counts, its file, and that it goes on."""
 
 import functools
+import gc
 import json
+import warnings
 from functools import cache
 
 import pytest
@@ -15,12 +17,14 @@ from benchmarks.scale_growth import measure_growth, summary
 from benchmarks.scale_rates import Rates
 from benchmarks.scale_results import OUT_OF_MEMORY, Results, targets
 from benchmarks.scale_shapes import SHAPES, Sizes, Writer, build_model, build_tokenizer
+from tfrnet import TFRConfig
 from tfrnet.data.examples import encode
 from tfrnet.errors import InputError
 from tfrnet.experiments.document import stale_tables
 from tfrnet.masking.channels import find_channels
 from tfrnet.masking.mask import ChannelMask
 from tfrnet.models.forward import answer_losses, collate
+from tfrnet.tfr.scoring import ScoreOptions, score_channels
 
 CPU = torch.device("cpu")
 LENGTH = 40
@@ -200,6 +204,8 @@ def test_the_plan_has_every_method_once_then_lengths_and_channels():
     cases = scale.plan(["135m", "7b"], list(VARIANTS), [128, 256], 8)
     assert len(cases) == len(set(cases)) == 2 * (len(VARIANTS) + 1 + 2)
     assert {case.channels for case in cases} == {ALL_CHANNELS, "down_proj", "q_proj+v_proj"}
+    few = scale.plan(["135m", "7b"], list(VARIANTS), [128, 256], 8, [ALL_CHANNELS])
+    assert {case for case in cases if case.channels == ALL_CHANNELS} == set(few)
     assert [case.shape for case in cases] == sorted((c.shape for c in cases), key=len, reverse=True)
 
 
@@ -302,8 +308,29 @@ def test_results_of_a_smaller_card_have_a_file_of_their_own(tmp_path):
 def test_without_a_gpu_nothing_of_it_can_be_held():
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
-    with pytest.raises(SystemExit, match="is there a GPU"), only_left(1):
+    with pytest.raises(SystemExit, match="is there a GPU"), only_left(1, CPU):
         pass
+
+
+def live_bytes() -> int:
+    """Return the bytes of all tensors that Python knows of."""
+    gc.collect()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of objects that say what they are reluctantly
+        return sum(thing.nbytes for thing in gc.get_objects() if isinstance(thing, torch.Tensor))
+
+
+def test_counting_holds_nothing_that_was_computed_again(model):
+    """It would fill a card that a request leaves room on."""
+    tokenizer = build_tokenizer("tiny")
+    encoded = [encode(example, tokenizer, LENGTH) for example in Writer("tiny", LENGTH).examples(8)]
+    with ChannelMask(model, find_channels(model, TFRConfig())) as mask:
+        before = live_bytes()
+        with counted():
+            scores = score_channels(mask, encoded, ScoreOptions(gradient_checkpointing=True))
+            # A hidden state of all the examples has 40 KB, and there are dozens of them.
+            assert live_bytes() - before < 20_000
+    assert scores.loss > 0
 
 
 def test_a_stream_ends_in_time(model):

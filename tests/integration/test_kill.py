@@ -181,7 +181,7 @@ def assert_same_end(folder: Path, expected: Path) -> None:
 def at_random_moment(
     state: Path, undisturbed: Undisturbed, moment: int, number: signal.Signals
 ) -> Callable[[int], None]:
-    """Send a signal at a random moment of the `moment`-th twelfth of a run.
+    """Send a signal at a random moment of the `moment`-th of MOMENTS parts of a run.
 
     The ledger is the clock, so that it comes in time on a machine under any load.
     """

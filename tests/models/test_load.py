@@ -48,11 +48,19 @@ def share_read_from(file, model):
 
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs /proc")
-def test_weights_in_their_own_dtype_are_read_from_the_file_that_processes_share(tiny_folder):
+def test_weights_in_their_own_dtype_are_read_from_the_file_that_processes_share(
+    tiny_folder, tmp_path
+):
     """Otherwise every process that FSDP gives a share would first have a copy of everything."""
-    file = str((tiny_folder / "model.safetensors").resolve())
-    assert share_read_from(file, load_model(str(tiny_folder), "auto", "cpu").model) > 0.95
-    converted = load_model(str(tiny_folder), "bfloat16", "cpu").model
+    narrow = tmp_path / "narrow"
+    shutil.copytree(tiny_folder, narrow)
+    tiny.make_model("llama", torch.bfloat16).save_pretrained(narrow)
+    # As FSDP has it: read by the host, for a GPU.
+    file = str((narrow / "model.safetensors").resolve())
+    kept = load_model(str(narrow), "auto", "cpu", computes_on="cuda").model
+    assert kept.dtype == torch.bfloat16
+    assert share_read_from(file, kept) > 0.95
+    converted = load_model(str(narrow), "float32", "cpu").model
     assert share_read_from(file, converted) < 0.05
 
 

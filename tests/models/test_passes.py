@@ -138,6 +138,9 @@ def test_smaller_models_have_what_seven_billion_take():
     assert weights + activation_budget(model, 120 << 30) == 18_000_000_000
     # But never more than most of what is free.
     assert activation_budget(model, 10**9) == 800_000_000
+    # Weights that are more by themselves have their share.
+    large = torch.nn.Linear(100_000, 100_000, bias=False, device="meta")
+    assert activation_budget(large, 10**12) == int(0.335 * 40_000_000_000)
 
 
 def test_a_failed_pass_is_gone_before_a_smaller_one_is_tried():

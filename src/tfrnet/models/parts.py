@@ -15,6 +15,14 @@ T = TypeVar("T")
 Work = Callable[[list[int]], T]
 
 
+def is_out_of_memory(error: Exception) -> bool:
+    """Tell whether an error says that a device's memory is full.
+
+    Not only torch's own error does: libraries it calls have words of their own for it.
+    """
+    return isinstance(error, torch.OutOfMemoryError) or bool(should_reduce_batch_size(error))
+
+
 def in_parts(
     group: list[int], work: Work[T], last_resort: Work[T] | None = None, whole: bool = False
 ) -> list[T]:
@@ -57,8 +65,7 @@ def _try(part: list[int], work: Work[T], done: list[T]) -> list[list[int]]:
             raise
         return [[i] for i in part]
     except RuntimeError as error:
-        # Not only torch's own error: libraries it calls have words of their own for it.
-        if not (isinstance(error, torch.OutOfMemoryError) or should_reduce_batch_size(error)):
+        if not is_out_of_memory(error):
             raise
         middle = len(part) // 2
         return [part[:middle], part[middle:]] if middle else [part]

@@ -30,7 +30,7 @@ _ENOUGH_TOKENS_COMPILED = 2048
 # What activations may take: this share of the weights, or what smaller weights leave of the bytes
 # that those of 7B and their activations take; but never more than this share of what is free.
 _SHARE_OF_WEIGHTS = 0.335
-_WITH_WEIGHTS = 18_000_000_000
+_WEIGHTS_AND_ACTIVATIONS = 18_000_000_000
 _SHARE_OF_FREE = 0.8
 # What a method holds besides is taken off, but for this share.
 _LEAST_SHARE_OF_BUDGET = 0.25
@@ -85,7 +85,7 @@ def _free_bytes(device: torch.device) -> int:
 def activation_budget(model: PreTrainedModel, free: int, held: int = 0) -> int:
     """Return how many bytes activations may take where so many are free."""
     weights: int = sum(parameter.nbytes for parameter in model.parameters())
-    wanted = max(_WITH_WEIGHTS - weights, int(_SHARE_OF_WEIGHTS * weights))
+    wanted = max(_WEIGHTS_AND_ACTIVATIONS - weights, int(_SHARE_OF_WEIGHTS * weights))
     budget = min(wanted, int(_SHARE_OF_FREE * free))
     return max(budget - held, int(_LEAST_SHARE_OF_BUDGET * budget))
 

@@ -47,7 +47,10 @@ class TFRNet(BaseUnlearner[ChannelState]):
     shares_work = True
     can_be_compiled = True
     # Passes have been made smaller by now; what is left are numbers of every channel.
-    saves_memory = "fewer retain_examples, guard_examples or memory_rows, or step=select, need less"
+    saves_memory = (
+        "a new state with fewer retain_examples, guard_examples or memory_rows, or with "
+        "step=select, needs less"
+    )
 
     def __init__(
         self,
