@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import re
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -124,6 +125,28 @@ def test_a_rejected_request_is_a_ledger_line_and_nothing_else(folder: Path) -> N
     last = json.loads(after["ledger.jsonl"].splitlines()[-1])
     assert (last["id"], last["outcome"], last["generation"]) == ("request-4", "rejected", 3)
     assert last["state_before"] == last["state_after"]
+
+
+def test_a_long_ledger_is_not_held_in_memory(folder: Path) -> None:
+    record = {"outcome": "rejected", "request_digest": "d" * 64, "channels": list(range(2000))}
+    with StateStore.open(folder, write=True) as store:
+        store.commit(record | {"id": "first"}, None)
+        tracemalloc.start()
+        for number in range(50):
+            store.commit(record | {"id": f"another-{number}"}, None)
+        grown, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        # A line alone has 10 KB.
+        assert grown / 50 < 2000
+        assert [entry["id"] for entry in store.entries[-50:]] == [f"another-{n}" for n in range(50)]
+        assert store.lines == len(store.entries) == 55
+
+
+def test_entries_are_those_that_a_store_knows_of(folder: Path) -> None:
+    reader = StateStore.open(folder)
+    with StateStore.open(folder, write=True) as store:
+        commit(store, 4)
+        assert len(store.entries) == len(reader.entries) + 1 == 5
 
 
 def test_each_line_says_which_state_it_led_from_and_to(folder: Path) -> None:

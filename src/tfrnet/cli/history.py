@@ -14,9 +14,10 @@ def command(state: opt.State = opt.DEFAULT_STATE, as_json: opt.AsJson = False) -
 
     output = Output(as_json)
     store = StateStore.open(state)
-    for entry in store.entries:
+    entries = store.entries
+    for entry in entries:
         output.say(_line(entry))
-    output.result("history", {"state": str(state), "entries": store.entries})
+    output.result("history", {"state": str(state), "entries": entries})
     return 0
 
 

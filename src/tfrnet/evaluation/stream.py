@@ -72,11 +72,12 @@ def stream_entries(store: StateStore, split: Split) -> list[Entry]:
 
     The states after them must all be kept.
     """
-    if any(entry["kind"] == "rollback" for entry in store.entries):
+    ledger = store.entries
+    if any(entry["kind"] == "rollback" for entry in ledger):
         raise InputError(
             f"state {store.layout.folder} was rolled back: its stream has no one order"
         )
-    entries = [entry for entry in store.entries if entry["kind"] == "request"]
+    entries = [entry for entry in ledger if entry["kind"] == "request"]
     wanted = [request.id for request in split.requests()]
     found = [entry["id"] for entry in entries]
     if not entries or found != wanted[: len(found)]:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+# What of an entry is needed to play it back once more, after a rollback.
+_PLAYED = ("kind", "id", "outcome", "request_digest", "to", "generation", "state_after")
+
 
 class History:
     """The ledger's entries played back.
@@ -45,4 +48,4 @@ class History:
         self.generation = entry["generation"]
         self.digests[self.generation] = entry["state_after"]
         self._last_of[self.generation] = len(self._entries)
-        self._entries.append(entry)
+        self._entries.append({name: entry[name] for name in _PLAYED if name in entry})

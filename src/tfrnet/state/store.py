@@ -51,7 +51,8 @@ class StateStore:
         manifest = self.layout.manifest.read_bytes()
         self.manifest = Manifest.from_bytes(manifest, self.layout.manifest)
         self._manifest_digest = _digest(manifest)
-        self.entries: list[dict[str, Any]] = []
+        # Of the ledger only this is kept in memory, however long it becomes.
+        self.lines, self._head, self._key_digest = 0, "", ""
         self.history = History()
         self._read(repair=lock is not None)
 
@@ -141,13 +142,18 @@ class StateStore:
         """The number of the current generation."""
         return self.history.generation
 
+    @property
+    def entries(self) -> list[dict[str, Any]]:
+        """The ledger's entries, read from it each time, as far as this store knows of them."""
+        return ledger.read(self.layout.ledger).entries[: self.lines]
+
     def key(self) -> bytes:
         """Return the secret of the keyed digests."""
         try:
             key = bytes.fromhex(self.layout.key.read_text())
         except (OSError, ValueError):
             key = b""
-        if _digest(key) != self.entries[0]["key"]:
+        if _digest(key) != self._key_digest:
             raise StateError(f"{self.layout.key} is missing or damaged")
         return key
 
@@ -226,7 +232,7 @@ class StateStore:
             "state_before": before,
             "state_after": before if state is None else state.digest(),
         }
-        entry = ledger.chained(body, self.entries[-1]["hash"])
+        entry = ledger.chained(body, self._head)
         in_ledger = False
         self._in_doubt = True
         try:
@@ -234,7 +240,7 @@ class StateStore:
                 fs.replace_file(self.layout.generation(number), _generation_bytes(state, number))
             ledger.append(self.layout.ledger, entry)
             in_ledger = True
-            self._write_pointer(number, len(self.entries) + 1, entry["hash"])
+            self._write_pointer(number, self.lines + 1, entry["hash"])
         except OSError as error:
             done = self._after_failure(entry, None if in_ledger else ledger_size)
             what = record.get("id", record["kind"])
@@ -244,7 +250,7 @@ class StateStore:
         except BaseException:
             self._after_failure(entry, None if in_ledger else ledger_size)
             raise
-        self.entries.append(entry)
+        self.lines, self._head = self.lines + 1, entry["hash"]
         self.history.advance(entry)
         self._in_doubt = False
         # Without a word on it, what an earlier, larger --keep has kept is not thrown away.
@@ -262,7 +268,7 @@ class StateStore:
                 return "is applied; the next opening completes it"
             # The disk refuses even to take the line back, which may have reached it or not.
             return "may or may not have been applied; the next opening of the state will tell"
-        return "is applied" if self.entries[-1]["hash"] == entry["hash"] else "was not applied"
+        return "is applied" if self._head == entry["hash"] else "was not applied"
 
     def _write_pointer(self, generation: int, entries: int, head: str) -> None:
         fs.replace_file(self.layout.pointer, _pointer_bytes(generation, entries, head))
@@ -296,7 +302,9 @@ class StateStore:
                 f"{self.layout.ledger} is damaged: it has {len(entries)} lines, which are not "
                 f"those that current.json was written for ({pointer['entries']} lines)"
             )
-        self.entries, self.history = entries, History.of(entries)
+        self.lines, self._head = len(entries), content.head
+        self._key_digest = entries[0].get("key", "")
+        self.history = History.of(entries)
         path = self.layout.generation(self.generation)
         if not path.is_file():
             raise StateError(f"{path} is missing: the state is damaged")
@@ -311,7 +319,7 @@ class StateStore:
 
     def _finish_commit(self, behind: int) -> None:
         if behind:
-            self._write_pointer(self.generation, len(self.entries), self.entries[-1]["hash"])
+            self._write_pointer(self.generation, self.lines, self._head)
             self.repairs.append(f"finished the commit of generation {self.generation}")
         unfinished = [n for n in self.layout.numbers() if n > self.generation]
         if unfinished:

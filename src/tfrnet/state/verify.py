@@ -32,7 +32,7 @@ def verify(folder: Path) -> list[Check]:
         store = StateStore.open(folder)
     except StateError as error:
         return [Check("ledger chain, pointer and manifest", False, str(error))]
-    entries = f"{len(store.entries)} lines"
+    entries = f"{store.lines} lines"
     if store.unfinished:
         entries += "; an unfinished commit is put right when the state is next opened for writing"
     checks = [Check("ledger chain, pointer and manifest", True, entries), _check_key(store)]

@@ -19,10 +19,11 @@ from tfrnet.state.store import StateStore
 def state_page(folder: Path) -> Page:
     """Return the page of a state."""
     store = StateStore.open(folder)
-    requests = [entry for entry in store.entries if entry["kind"] == "request"]
+    entries = store.entries
+    requests = [entry for entry in entries if entry["kind"] == "request"]
     accepted = sum(entry["outcome"] == "accepted" for entry in requests)
-    mask_facts, mask_map, remarks = _mask(store)
-    rollbacks = [entry for entry in store.entries if entry["kind"] == "rollback"]
+    mask_facts, mask_map, remarks = _mask(store, entries)
+    rollbacks = [entry for entry in entries if entry["kind"] == "rollback"]
     remarks += [
         f"At {entry['time']} the state was rolled back to generation {entry['to']}; the requests "
         "before that are still shown as they went."
@@ -42,7 +43,7 @@ def state_page(folder: Path) -> Page:
     sections = [
         Section("summary", "Summary", summary + paragraphs(remarks)),
         Section("cell", "Requests", "<div id=chosen></div>"),
-        Section("provenance", "Provenance", _origin(store, requests)),
+        Section("provenance", "Provenance", _origin(store, entries)),
     ]
     cell = {
         "kind": "state",
@@ -57,7 +58,9 @@ def state_page(folder: Path) -> Page:
     return Page("state", html, counts)
 
 
-def _mask(store: StateStore) -> tuple[dict[str, object], dict[str, Any] | None, list[str]]:
+def _mask(
+    store: StateStore, entries: Sequence[dict[str, Any]]
+) -> tuple[dict[str, object], dict[str, Any] | None, list[str]]:
     """Return figures and map of a mask, and what is to be said of them; methods may have none."""
     if store.manifest.method != "tfr":
         return (
@@ -66,7 +69,7 @@ def _mask(store: StateStore) -> tuple[dict[str, object], dict[str, Any] | None, 
             [f"Method {store.manifest.method} has no mask, so there is no channel map."],
         )
     threshold = store.manifest.tfr_config().dormant_threshold
-    line = generations_in_effect(store.entries)
+    line = generations_in_effect(entries)
     kept = set(store.layout.numbers())
     masks = [store.load_channels(number).mask for number in line if number in kept]
     figures = {
@@ -86,20 +89,26 @@ def _mask(store: StateStore) -> tuple[dict[str, object], dict[str, Any] | None, 
 
 def generations_in_effect(entries: Sequence[dict[str, Any]]) -> list[int]:
     """Return the generations that led to the current one; what was rolled back is not in it."""
-    lines: dict[int, list[int]] = {}
-    line: list[int] = []
+    before: dict[int, int | None] = {}
+    current: int | None = None
     for entry in entries:
         number = entry["generation"]
-        # A generation made by a rollback is the one it returned to, under a new number.
-        line = [*lines[entry["to"]][:-1], number] if entry["kind"] == "rollback" else line
-        if not line or line[-1] != number:
-            line = [*line, number]
-        lines[number] = line
-    return line
+        if entry["kind"] == "rollback":
+            # A generation made by a rollback is the one it returned to, under a new number.
+            before[number] = before[entry["to"]]
+        elif number != current:
+            before[number] = current
+        current = number
+    line = []
+    while current is not None:
+        line.append(current)
+        current = before[current]
+    return line[::-1]
 
 
-def _origin(store: StateStore, requests: Sequence[dict[str, Any]]) -> str:
+def _origin(store: StateStore, entries: Sequence[dict[str, Any]]) -> str:
     manifest = store.manifest
+    requests = [entry for entry in entries if entry["kind"] == "request"]
     versions = dict.fromkeys(
         ", ".join(f"{name} {value}" for name, value in entry.get("versions", {}).items())
         for entry in requests
@@ -116,10 +125,10 @@ def _origin(store: StateStore, requests: Sequence[dict[str, Any]]) -> str:
                     dict.fromkeys(str(e.get("batch_size", "")) for e in requests)
                 ),
                 "guard examples": len(manifest.guard),
-                "made": store.entries[0]["time"],
-                "last entry": store.entries[-1]["time"],
+                "made": entries[0]["time"],
+                "last entry": entries[-1]["time"],
                 "digest of the current generation": store.history.digests[store.generation],
-                "head of the ledger": store.entries[-1]["hash"],
+                "head of the ledger": entries[-1]["hash"],
             }
         )
         + "<h3>Settings</h3>"
