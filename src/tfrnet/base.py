@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
-from accelerate.utils.memory import clear_device_cache
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
@@ -21,7 +19,7 @@ from tfrnet.data.sampling import sample_indices
 from tfrnet.distributed.team import SOLO, Team
 from tfrnet.errors import InputError
 from tfrnet.models.forward import evaluate_losses, frozen
-from tfrnet.models.parts import is_out_of_memory
+from tfrnet.models.memory import free_all_of, is_out_of_memory
 from tfrnet.models.passes import Passes
 from tfrnet.outcome import Outcome
 from tfrnet.state import fs
@@ -222,12 +220,7 @@ class BaseUnlearner(ABC, Generic[S]):
             if not is_out_of_memory(error):
                 raise
             # Where a pass filled the memory, the error on its way out still holds what it had.
-            holding: list[BaseException | None] = [error]
-            while holding:
-                if held := holding.pop():
-                    traceback.clear_frames(held.__traceback__)
-                    holding += [held.__cause__, held.__context__]
-            clear_device_cache(garbage_collection=True)
+            free_all_of(error)
             self.effect.show(self.state)
 
     # For methods

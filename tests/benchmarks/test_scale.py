@@ -346,9 +346,11 @@ def test_targets_are_those_of_the_large_case():
     other = record | {"case": case.to_dict() | {"channels": "down_proj"}}
     compiled = record | {"case": case.to_dict() | {"method": "tfr-paper-compiled"}}
     default = record | {"case": case.to_dict() | {"method": "tfr"}}
-    found = targets([other, record, compiled, default])
-    assert [target["met"] for target in found] == 3 * [False, True, False]
-    assert [t["method"] for t in found[::3]] == ["tfr-paper", "tfr-paper-compiled", "tfr"]
+    both = record | {"case": case.to_dict() | {"method": "tfr-compiled"}}
+    found = targets([other, record, compiled, default, both])
+    assert [target["met"] for target in found] == 4 * [False, True, False]
+    methods = [target["method"] for target in found[::3]]
+    assert methods == ["tfr-paper", "tfr-paper-compiled", "tfr", "tfr-compiled"]
 
 
 def test_the_plot_is_written(tmp_path):

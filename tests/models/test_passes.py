@@ -209,7 +209,7 @@ def test_batches_count_tokens_with_padding():
 @pytest.fixture
 def no_garbage(monkeypatch) -> None:
     """To collect it takes a second among so many tests, and these leave none."""
-    monkeypatch.setattr(parts, "clear_device_cache", lambda **options: None)
+    monkeypatch.setattr(parts, "free_garbage", lambda: None)
 
 
 def too_large(limit: int):

@@ -5,22 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-import torch
-from accelerate.utils.memory import clear_device_cache, should_reduce_batch_size
-
 from tfrnet.errors import InputError
 from tfrnet.masking.mask import FlattenedBatchError
+from tfrnet.models.memory import free_garbage, is_out_of_memory
 
 T = TypeVar("T")
 Work = Callable[[list[int]], T]
-
-
-def is_out_of_memory(error: Exception) -> bool:
-    """Tell whether an error says that a device's memory is full.
-
-    Not only torch's own error does: libraries it calls have words of their own for it.
-    """
-    return isinstance(error, torch.OutOfMemoryError) or bool(should_reduce_batch_size(error))
 
 
 def in_parts(
@@ -40,7 +30,7 @@ def in_parts(
         part = pending.pop(0)
         smaller = _try(part, work, done)
         if smaller == [part]:
-            clear_device_cache(garbage_collection=True)
+            free_garbage()
             if last_resort is None or _try(part, last_resort, done):
                 raise InputError(
                     "one example alone is too much for the memory of the device; a smaller "
@@ -48,7 +38,7 @@ def in_parts(
                 )
             continue
         if smaller:
-            clear_device_cache(garbage_collection=True)
+            free_garbage()
         pending = smaller + pending
     return done
 

@@ -51,7 +51,7 @@ class StateStore:
         manifest = self.layout.manifest.read_bytes()
         self.manifest = Manifest.from_bytes(manifest, self.layout.manifest)
         self._manifest_digest = _digest(manifest)
-        # Of the ledger only this is kept in memory, however long it becomes.
+        # Of the ledger itself no more is kept in memory: it becomes long.
         self.lines, self._head, self._key_digest = 0, "", ""
         self.history = History()
         self._read(repair=lock is not None)
