@@ -88,6 +88,24 @@ def test_float32_is_near_float64_with_many_channels(size):
     assert (move - expected).norm() < 1e-3 * expected.norm()
 
 
+@pytest.mark.parametrize("reachable", [True, False])
+@pytest.mark.parametrize("seed", range(4))
+def test_rows_that_are_steep_and_alike_are_told_apart_in_float32(seed, reachable):
+    """As with a real model, where the largest of the rows' products is 4e8 and the least 1e-8."""
+    source = torch.Generator().manual_seed(seed)
+    shared, own = torch.randn(1, 300, generator=source), torch.randn(40, 300, generator=source)
+    steepness = torch.logspace(2, -1 if reachable else -3, 40)
+    gradients = steepness.unsqueeze(1) * (shared + (0.1 if reachable else 0.01) * own)
+    falls = torch.linspace(0.1, 0.3, 40) * steepness if reachable else torch.linspace(1, 3, 40)
+    bounds = Bounds(torch.zeros(300), torch.ones(300))
+    move = least_move([Rows(gradients, falls, 10.0)], torch.full((300,), 1e-3), bounds)
+    matrix = np.concatenate([1e-3**0.5 * np.eye(300), 10**0.5 * gradients.double().numpy()])
+    right = np.concatenate([np.zeros(300), 10**0.5 * falls.double().numpy()])
+    reference = lsq_linear(matrix, right, bounds=(0, 1), method="bvls")
+    assert reference.success
+    np.testing.assert_allclose(move.numpy(), reference.x, atol=5e-4)
+
+
 def test_only_the_named_channels_move():
     given = problem(2)
     given["bounds"] = given["bounds"].only(torch.tensor([3, 40]))
