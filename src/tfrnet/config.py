@@ -152,7 +152,7 @@ class TFRConfig(Settings):
         0.01,
         0.99,
     )
-    steps: int = option(6, "fisher, solve: most scored steps per request", 1, 100)
+    steps: int = option(4, "fisher, solve: most scored steps per request", 1, 100)
     step_guard: float = option(0.015, "fisher: largest relative rise of the guard loss per step", 0)
     forget_ceiling: float = option(
         6.0, "fisher: an example whose loss reaches this many nats counts as forgotten", 0.1
