@@ -5,6 +5,7 @@ import pytest
 import torch
 from scipy.optimize import lsq_linear
 
+from tfrnet.tfr import least_move as least_move_module
 from tfrnet.tfr.least_move import Bounds, Rows, least_move
 
 FORGET, RETAIN, CHANNELS = 4, 6, 60
@@ -135,3 +136,25 @@ def test_what_retain_examples_have_lost_is_given_back():
         retain_stiffness=1.0,
     )
     assert move.tolist() == pytest.approx([0.5, -0.25], abs=1e-4)
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+def test_rows_that_are_not_finite_move_nothing(bad):
+    given = problem(4)
+    given["forget"][0, 0] = bad
+    assert not bool(solve(**given, **STIFFNESS).any())
+
+
+def test_it_ends_where_nothing_is_left_to_gain(monkeypatch):
+    """A tolerance that rounding does not allow must not keep it going."""
+    given, steps = problem(5), []
+    monkeypatch.setattr(least_move_module, "_TOLERANCE", 0.0)
+    real = torch.linalg.solve_ex
+
+    def counted(*arguments):
+        steps.append(arguments)
+        return real(*arguments)
+
+    monkeypatch.setattr(torch.linalg, "solve_ex", counted)
+    solve(**given, **STIFFNESS)
+    assert len(steps) < 20

@@ -92,16 +92,19 @@ def least_norm(rows: torch.Tensor, wanted: torch.Tensor, bounds: Bounds) -> torc
         pull = tall.transposed_times(y)
         v = wide.within(pull)
         missed = wanted - tall.times(v)
-        # Should so many steps be too few, then at least none is returned that is worse than others.
+        # Should so many steps be too few, the best of them is still better than no move.
         if (value := float(v @ v + missed @ missed)) < best:
             best, found = value, v
         slope = y - missed
         if float(slope.norm()) <= enough:
             break
         free = movable & (pull >= wide.lowest) & (pull <= wide.highest)
-        towards = -torch.linalg.solve(identity + tall.gram(free), slope)
+        towards = -torch.linalg.solve_ex(identity + tall.gram(free), slope).result
         change = tall.transposed_times(towards)
-        y = y + _length(_Line(y, towards, pull, change, wanted, wide)) * towards
+        length = _length(_Line(y, towards, pull, change, wanted, wide))
+        if length == 0:
+            break
+        y = y + length * towards
     return found.to(rows)
 
 
@@ -123,9 +126,15 @@ class _Line:
 
 
 def _length(line: _Line) -> float:
-    """Return how much of a Newton step to go: all of it, or to where the function rises again."""
+    """Return how much of a Newton step to go: all of it, or to where the function rises again.
+
+    Nothing where it does not fall at all: what is left to gain is less than rounding, or a number
+    is not finite.
+    """
     first, last = line.rise(0.0), line.rise(1.0)
-    if first >= 0 or last <= _FLAT * -first:
+    if not first < 0:
+        return 0.0
+    if last <= _FLAT * -first:
         return 1.0
     return float(brentq(line.rise, 0.0, 1.0, xtol=_SHORTEST, rtol=1e-3))
 
