@@ -98,8 +98,8 @@ def tell(
     listener.measured(before)
     said_before = continue_texts(loaded, prompts, _NEW_TOKENS)
     outcomes = []
-    # Fewer examples and steps than usual, so that two cores are done in a few minutes; shorter
-    # steps, since there are fewer to make good what a long one takes from other facts.
+    # Fewer examples than usual, so that two cores are done in a few minutes; shorter steps, since
+    # fewer examples say what a long one would take from other facts.
     config = TFRConfig(**_QUICK)
     with Session(
         loaded.model,
