@@ -109,6 +109,23 @@ def test_the_demo_with_other_steps_is_what_was_measured():
         assert after in [numbers[i : i + 3] for i in range(len(numbers))]
 
 
+def test_the_fault_of_the_solver_is_what_was_measured():
+    result = json.loads((RUNS / "solver-steps.json").read_text())
+    assert result["seed"] >= FIRST_TUNING_SEED
+    before, after = (run["steps"] for run in result["runs"])
+    assert (
+        "the first went where it should, the second a quarter of its way, and four nowhere" in LOG
+    )
+    missed = [step["missed"] / step["asked"] for step in before]
+    assert missed[0] < 1e-4 and missed[1] == pytest.approx(0.75, abs=0.01)
+    assert [step["moved"] for step in before[2:]] == [0.0] * 4
+    assert "four Newton steps for each of the same six problems" in LOG
+    assert [step["newton_steps"] for step in after] == [4] * 6
+    assert max(step["missed"] / step["asked"] for step in after) <= 1e-6
+    low = min(step["least_eigenvalue_float32"] for step in before)
+    assert f"least of them comes out at {low:.0f}," in LOG
+
+
 def test_the_guard_held_in_every_run():
     for name in ("solved-steps.jsonl", "rivals.jsonl"):
         for row in read_rows(RUNS / name):
