@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import math
 import shutil
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +14,8 @@ from scipy.stats import ks_2samp
 from transformers import AutoModelForCausalLM
 
 from tests import tiny
-from tests.datasets import made_up_folder
 from tests.evaluation.reference import answer_log_probs, watch_passes
-from tests.integration.test_cli import Result
-from tfrnet.cli.main import main
+from tests.integration.commands import NOWHERE, SMALL, TOFU, Tfrnet, evaluated, run_main
 from tfrnet.data.protocol import Sizes, make_split
 from tfrnet.data.requests import read_examples, read_requests
 from tfrnet.data.sources import Source
@@ -30,63 +26,7 @@ from tfrnet.evaluation.plan import Options, make_plan
 from tfrnet.models.digest import model_digest
 from tfrnet.state.apply import apply_state
 
-Tfrnet = Callable[..., Result]
-
-NOWHERE = "./no-such-model"
-FAST = ["--set", "steps=1", "--set", "guard_examples=4", "--set", "retain_examples=6"]
-SMALL = ["--requests", 3, "--request-size", 2, "--evaluated", 5]
-
-
-def run_main(arguments: tuple[object, ...]) -> int:
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as caught:
-        patch.setattr(sys, "argv", ["tfrnet", *map(str, arguments)])
-        main()
-    return int(caught.value.code or 0)
-
-
-@pytest.fixture
-def tfrnet(capsys: pytest.CaptureFixture[str]) -> Tfrnet:
-    """Runs a command in this process."""
-
-    def run(*arguments: object) -> Result:
-        capsys.readouterr()
-        code = run_main(arguments)
-        captured = capsys.readouterr()
-        return Result(code, captured.out, captured.err)
-
-    return run
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache for each test, and no data folder that is not named."""
-    monkeypatch.setenv("TFRNET_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("TFRNET_DATA", raising=False)
-    return tmp_path / "cache" / "evaluations"
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return made_up_folder(tmp_path_factory.mktemp("data"), rows=100)
-
-
-@pytest.fixture(scope="module")
-def split(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("split") / "obqa"
-    assert (
-        run_main(("split", "--task", "openbookqa", "--out", out, "--data-dir", data, *SMALL)) == 0
-    )
-    return out
-
-
-@pytest.fixture(scope="module")
-def state(split: Path, tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `tfrnet run` leaves of the split's stream."""
-    folder = tmp_path_factory.mktemp("state") / "state"
-    data = ["--stream", split / "requests.jsonl", "--retain", split / "retain.jsonl"]
-    where = ["--model", tiny_folder, "--state", folder, "--device", "cpu"]
-    run_main(("run", *data, *where, *FAST))
-    return folder
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 @pytest.fixture(scope="module")
@@ -101,16 +41,6 @@ def short_spoken(tokenizer, tmp_path_factory: pytest.TempPathFactory) -> list[Pa
         model.save_pretrained(folders[-1])
         tokenizer.save_pretrained(folders[-1])
     return folders
-
-
-@pytest.fixture
-def no_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loading a model is a failure of the test."""
-
-    def refuse(*arguments: object) -> None:
-        raise AssertionError("a model was loaded")
-
-    monkeypatch.setattr("tfrnet.models.load.load_model", refuse)
 
 
 # split
@@ -174,10 +104,6 @@ def test_a_split_that_cannot_be_is_one_line(
 
 
 # eval: tasks
-
-
-def evaluated(data: Path, model: Path, *more: object) -> list[object]:
-    return ["eval", "--data-dir", data, "--model", model, "--device", "cpu", *more]
 
 
 THREE = ["--tasks", "boolq,openbookqa,arithmetic", "--limit", 6, "--items", "first"]
@@ -491,9 +417,6 @@ def test_the_stream_of_a_method_without_a_mask(
 # TOFU, privacy, and the retain-only model
 
 
-TOFU = ["--tasks", "tofu,privacy", "--limit", 4]
-
-
 def test_figures_that_need_an_oracle_are_named_and_not_made_up(
     tfrnet: Tfrnet, data: Path, short_spoken: list[Path]
 ) -> None:
@@ -571,231 +494,3 @@ def test_samples_of_tofu_name_the_rows_of_the_file(
             s["row"] for s in samples if s["part"] == part and s.get("attack") in (None, "loss")
         ]
         assert found == [rows.index(row) for row in wanted]
-
-
-# Bad input: one line, exit code 2, before the model is loaded
-
-
-@pytest.mark.usefixtures("no_model")
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--tasks", "boolq,wmdp"], "unknown task 'wmdp'; there are arithmetic, boolq, openbookqa"),
-        (["--tasks", ","], "no task is named"),
-        ([], "--tasks"),
-        (["--tasks", "boolq:x"], "boolq takes no options"),
-        (["--tasks", "arithmetic:7da"], "unknown arithmetic sub-task '7da'"),
-        (["--tasks", "boolq", "--limit", 0], "a limit of 0 leaves nothing to evaluate"),
-        (["--tasks", "boolq", "--limit", "many"], "--limit"),
-        (["--tasks", "openbookqa", "--limit", 101], "(test) has only 100"),
-        (["--tasks", "tofu", "--limit", 21], "TOFU has only 20"),
-        (["--tasks", "privacy", "--limit", 21], "the privacy sets has only 20"),
-        (["--tasks", "boolq", "--limit", 5, "--full"], "--limit and --full exclude each other"),
-        (["--tasks", "boolq", "--items", "last"], "--items must be sample or first, not 'last'"),
-        (["--tasks", "boolq", "--truncation", "right"], "--truncation must be passage_left or lm_"),
-        (["--tasks", "tofu", "--tofu-template", "llama"], "--tofu-template must be qa or chat"),
-        (["--tasks", "tofu", "--tofu-boundary", "x"], "--tofu-boundary must be open-unlearning or"),
-        (
-            ["--tasks", "tofu", "--truth-ratio", "x"],
-            "--truth-ratio must be geometric or ",
-        ),
-        (["--tasks", "boolq", "--shots", 999], "the training items of boolq"),
-        (["--tasks", "boolq", "--shots", -1], "--shots"),
-        (["--tasks", "boolq", "--max-length", 3], "--max-length"),
-        (["--tasks", "boolq", "--batch-size", 0], "--batch-size"),
-        (["--tasks", "boolq", "--source", "web"], "unknown source 'web'"),
-        (["--tasks", "boolq", "--source", "generated"], "boolq cannot be generated"),
-        (["--tasks", "boolq", "--generation", 1], "--generation belongs to a state"),
-        (["--tasks", "boolq", "--state", "no-state"], "holds no state"),
-        (["--tasks", "boolq", "--split", "no-split"], "'tfrnet split --task boolq --out no-split'"),
-        (["--tasks", "boolq", "--forgotten", "no-file"], "no-file does not exist"),
-        (["--tasks", "robustness"], "give --state FOLDER"),
-        (["--tasks", "boolq", "--colour"], "--colour"),
-    ],
-)
-def test_bad_options_are_refused_before_the_model_is_loaded(
-    tfrnet: Tfrnet, data: Path, options: list[object], message: str
-) -> None:
-    result = tfrnet(*evaluated(data, NOWHERE, *options))
-    assert (result.code, result.out) == (2, "")
-    assert message in result.error
-
-
-@pytest.mark.usefixtures("no_model")
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ([], "give --split FOLDER, which 'tfrnet split' makes"),
-        (["--attacks", "unmask,tickle"], "unknown attack 'tickle'; there are unmask, rescale"),
-        (["--attacks", ""], "there are unmask, rescale"),
-        (["--relearn-steps", "0,few"], "--relearn-steps takes numbers such as 0,5,10"),
-        (["--relearn-seeds", "0"], "--relearn-seeds"),
-    ],
-)
-def test_bad_options_of_robustness_are_refused_before_the_model_is_loaded(
-    tfrnet: Tfrnet, data: Path, split: Path, state: Path, options: list[str], message: str
-) -> None:
-    where = ["--state", state] if not options else ["--state", state, "--split", split]
-    result = tfrnet(*evaluated(data, NOWHERE, "--tasks", "robustness", *where, *options))
-    assert (result.code, result.out) == (2, "")
-    assert message in result.error
-
-
-@pytest.mark.usefixtures("no_model")
-@pytest.mark.parametrize(
-    "options",
-    [["--relearn-steps", "5,0"], ["--relearn-steps", "-1,5"], ["--limit", "4"]],
-)
-def test_what_no_attack_could_do_is_refused_before_the_model_is_loaded(
-    tfrnet: Tfrnet, data: Path, split: Path, state: Path, options: list[str]
-) -> None:
-    where = ["--tasks", "robustness", "--state", state, "--split", split]
-    assert "a model was loaded" not in tfrnet(*evaluated(data, NOWHERE, *where, *options)).error
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--relearn-steps", "5,0"], "steps must be ascending"),
-        (["--limit", "4"], "a limit of 4 is larger than the 3 forgotten items"),
-    ],
-)
-def test_what_no_attack_could_do_is_one_line(
-    tfrnet: Tfrnet,
-    data: Path,
-    tiny_folder: Path,
-    split: Path,
-    state: Path,
-    options: list[str],
-    message: str,
-) -> None:
-    where = ["--tasks", "robustness", "--attacks", "relearn", "--state", state, "--split", split]
-    result = tfrnet(*evaluated(data, tiny_folder, *where, *options))
-    assert (result.code, result.out) == (2, "")
-    assert message in result.error
-
-
-def test_a_model_or_an_oracle_that_is_not_there_is_one_line(
-    tfrnet: Tfrnet, data: Path, tiny_folder: Path
-) -> None:
-    result = tfrnet(*evaluated(data, NOWHERE, "--tasks", "boolq", "--limit", 2))
-    assert (result.code, result.out) == (2, "")
-    assert "no-such-model does not exist" in result.error
-    result = tfrnet(*evaluated(data, tiny_folder, *TOFU, "--oracle", NOWHERE))
-    assert (result.code, result.out) == (2, "")
-    assert "no-such-model does not exist" in result.error
-
-
-def test_chat_without_a_template_is_one_line(tfrnet: Tfrnet, data: Path, tiny_folder: Path) -> None:
-    result = tfrnet(*evaluated(data, tiny_folder, *TOFU, "--tofu-template", "chat"))
-    assert (result.code, result.out) == (2, "")
-    assert "the tokenizer has no chat template; use the qa template" in result.error
-
-
-@pytest.mark.usefixtures("no_model")
-def test_missing_data_say_what_to_do(tfrnet: Tfrnet, data: Path, tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    result = tfrnet(*evaluated(tmp_path / "empty", NOWHERE, "--tasks", "boolq"))
-    assert result.code == 2
-    assert "holds neither boolq/dev.jsonl nor boolq/dev.jsonl.gz" in result.error
-    result = tfrnet(*evaluated(tmp_path / "none", NOWHERE, "--tasks", "boolq"))
-    assert result.code == 2
-    assert "none does not exist or is not a folder" in result.error
-
-
-@pytest.mark.usefixtures("no_model")
-def test_a_split_of_other_data_is_refused(
-    tfrnet: Tfrnet, data: Path, split: Path, tmp_path: Path
-) -> None:
-    other = shutil.copytree(data, tmp_path / "other")
-    path = other / "openbookqa" / "train.jsonl"
-    path.write_text(path.read_text().replace("keeper", "warden"))
-    result = tfrnet(*evaluated(other, NOWHERE, "--tasks", "openbookqa", "--split", split))
-    assert result.code == 2
-    assert "has other words in the datasets at hand" in result.error
-
-
-# What was forgotten is not evaluated
-
-
-def requests_file(path: Path, items: list) -> Path:
-    request = {"id": "a", "examples": [item.example().to_dict() for item in items]}
-    path.write_text(json.dumps(request) + "\n")
-    return path
-
-
-@pytest.mark.usefixtures("no_model")
-def test_an_evaluation_of_forgotten_examples_is_refused(
-    tfrnet: Tfrnet, data: Path, tmp_path: Path
-) -> None:
-    items = find_task("boolq").load("validation", Source("folder", data))
-    path = requests_file(tmp_path / "requests.jsonl", [items[1]])
-    options = ["--tasks", "boolq", "--limit", 3, "--items", "first", "--forgotten", path]
-    result = tfrnet(*evaluated(data, NOWHERE, *options))
-    assert (result.code, result.out) == (2, "")
-    assert "evaluation set of boolq overlaps request 'a'" in result.error
-
-
-@pytest.mark.usefixtures("no_model")
-def test_an_evaluation_of_forgotten_examples_is_refused_with_shots_too(
-    tfrnet: Tfrnet, data: Path, tmp_path: Path
-) -> None:
-    items = find_task("boolq").load("validation", Source("folder", data))
-    path = requests_file(tmp_path / "requests.jsonl", [items[1]])
-    options = ["--tasks", "boolq", "--limit", 3, "--items", "first", "--forgotten", path]
-    result = tfrnet(*evaluated(data, NOWHERE, *options, "--shots", 1))
-    assert "overlaps request 'a'" in result.error
-
-
-def test_other_forgotten_examples_do_not_matter(
-    tfrnet: Tfrnet, data: Path, tiny_folder: Path, split: Path, tmp_path: Path
-) -> None:
-    """A split's own forgotten items are meant to be evaluated."""
-    items = find_task("boolq").load("validation", Source("folder", data))
-    path = requests_file(tmp_path / "requests.jsonl", [items[5]])
-    options = ["--tasks", "boolq", "--limit", 3, "--items", "first", "--forgotten", path]
-    assert tfrnet(*evaluated(data, tiny_folder, *options)).code == 0
-    options = ["--tasks", "openbookqa", "--split", split]
-    forgotten = ["--forgotten", split / "requests.jsonl"]
-    assert tfrnet(*evaluated(data, tiny_folder, *options, *forgotten)).code == 0
-
-
-# Samples that cannot be written, and Ctrl-C
-
-
-def test_samples_that_cannot_be_written_are_one_line(
-    tfrnet: Tfrnet, data: Path, tiny_folder: Path, tmp_path: Path
-) -> None:
-    path = tmp_path / "none" / "samples.jsonl"
-    options = ["--tasks", "boolq", "--limit", 2, "--samples", path]
-    result = tfrnet(*evaluated(data, tiny_folder, *options))
-    assert result.code == 2
-    assert f"{path} cannot be written" in result.error
-
-
-@pytest.mark.usefixtures("no_model")
-def test_samples_that_cannot_be_written_are_refused_before_the_model_is_loaded(
-    tfrnet: Tfrnet, data: Path, tmp_path: Path
-) -> None:
-    options = ["--tasks", "boolq", "--limit", 2, "--samples", tmp_path / "none" / "samples.jsonl"]
-    assert "cannot be written" in tfrnet(*evaluated(data, NOWHERE, *options)).error
-
-
-def test_ctrl_c_is_one_line_and_130(
-    tfrnet: Tfrnet, data: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupt(*arguments: object, **named: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("tfrnet.evaluation.evaluator.score_answers", interrupt)
-    result = tfrnet(*evaluated(data, tiny_folder, "--tasks", "boolq", "--limit", 2))
-    assert (result.code, result.out) == (130, "")
-    (line,) = result.err.splitlines()
-    assert "interrupted" in line
-
-
-def test_help_names_the_commands_and_their_options(tfrnet: Tfrnet) -> None:
-    assert all(name in tfrnet("--help").out for name in ("eval", "split"))
-    text = tfrnet("eval", "--help").out
-    for option in ("--tasks", "--state", "--limit", "--oracle", "--split", "--samples", "--json"):
-        assert option in text

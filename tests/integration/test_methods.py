@@ -16,7 +16,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from tests import tiny
-from tests.integration.test_cli import Tfrnet, tfrnet, write_lines  # noqa: F401  (a fixture)
+from tests.integration.commands import write_lines
 from tfrnet.config import TFRConfig
 from tfrnet.errors import InputError, StateError
 from tfrnet.session import Session
@@ -90,7 +90,7 @@ def test_a_stream_in_two_sessions_ends_like_one_in_one(name, tiny_folder, tokeni
 
 
 @pytest.mark.parametrize("name", ["ga", "llm-eraser", "npo"])
-def test_run_history_status_verify_rollback_export(tfrnet, opening, tmp_path, name):  # noqa: F811
+def test_run_history_status_verify_rollback_export(tfrnet, opening, tmp_path, name):
     state = tmp_path / "state"
     extra = ["--set", "trained=lora"] if name == "npo" else []
     result = tfrnet("run", *opening, "--state", state, *options(name), *extra)
@@ -117,7 +117,7 @@ def test_run_history_status_verify_rollback_export(tfrnet, opening, tmp_path, na
     assert entry["seconds"]["total"] >= entry["seconds"]["train"] > 0
 
 
-def test_o3_says_why_it_cannot_be_exported(tfrnet, opening, tmp_path):  # noqa: F811
+def test_o3_says_why_it_cannot_be_exported(tfrnet, opening, tmp_path):
     state = tmp_path / "state"
     assert tfrnet("run", *opening, "--state", state, *options("o3")).code == 0
     result = tfrnet("export", "--state", state, "--out", tmp_path / "dense")
@@ -126,7 +126,7 @@ def test_o3_says_why_it_cannot_be_exported(tfrnet, opening, tmp_path):  # noqa: 
     assert not (tmp_path / "dense").exists()
 
 
-def test_a_state_keeps_to_its_method_and_settings(tfrnet, opening, tmp_path):  # noqa: F811
+def test_a_state_keeps_to_its_method_and_settings(tfrnet, opening, tmp_path):
     state = tmp_path / "state"
     run = ["run", *opening, "--state", state]
     assert tfrnet(*run, *options("ga")).code == 0
@@ -138,7 +138,7 @@ def test_a_state_keeps_to_its_method_and_settings(tfrnet, opening, tmp_path):  #
         StateStore.open(state).load_channels()
 
 
-def test_guarded_undoes_what_breaks_the_guard(tfrnet, opening, tmp_path):  # noqa: F811
+def test_guarded_undoes_what_breaks_the_guard(tfrnet, opening, tmp_path):
     strong = ["--method", "ga", "--set", "learning_rate=0.1", "--set", "guard_examples=4"]
     free = tfrnet("run", *opening, "--state", tmp_path / "free", *strong)
     assert free.code == 0
@@ -152,7 +152,7 @@ def test_guarded_undoes_what_breaks_the_guard(tfrnet, opening, tmp_path):  # noq
     assert all(e["guard_loss_after"] > 1.05 * e["guard_loss_before"] for e in rejected)
 
 
-def test_divergence_is_told_and_the_stream_goes_on(tfrnet, opening, tmp_path):  # noqa: F811
+def test_divergence_is_told_and_the_stream_goes_on(tfrnet, opening, tmp_path):
     wild = ["--method", "graddiff", "--set", "learning_rate=1e25", "--set", "guard_examples=4"]
     result = tfrnet("run", *opening, "--state", tmp_path / "state", *wild)
     assert result.code == 1
@@ -161,7 +161,7 @@ def test_divergence_is_told_and_the_stream_goes_on(tfrnet, opening, tmp_path):  
     assert StateStore.open(tmp_path / "state").generation == 0
 
 
-def test_settings_teach_every_method(tfrnet):  # noqa: F811
+def test_settings_teach_every_method(tfrnet):
     result = tfrnet("settings", "--method", "asu")
     assert result.code == 0
     assert "temperature = 2.3" in result.out
@@ -181,7 +181,7 @@ def test_a_session_refuses_the_settings_of_another_method(tiny_folder, tokenizer
 
 
 @pytest.mark.parametrize("name", ["graddiff", "o3"])
-def test_killed_in_mid_stream_it_goes_on_to_the_same_bits(tfrnet, opening, tmp_path, name):  # noqa: F811
+def test_killed_in_mid_stream_it_goes_on_to_the_same_bits(tfrnet, opening, tmp_path, name):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert tfrnet("run", *opening, "--state", whole, *options(name)).code == 0
     again = ["--state", killed, *options(name)]
