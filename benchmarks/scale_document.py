@@ -33,6 +33,18 @@ _GROWTH_COLUMNS = {
     "Folder (MB)": ("folder_bytes", 1e6),
     "Ledger (MB)": ("ledger_bytes", 1e6),
 }
+# What a request of the default does, by the names of its outcome's `seconds`.
+_STAGE_COLUMNS = {
+    "Scores": "score",
+    "Guard's gradients": "guard_gradients",
+    "Forget margins": "margins",
+    "Retain losses": "retain_loss",
+    "Solver": "solve",
+    "Guard": "guard",
+    "Forget loss": "forget_loss",
+    "All": "total",
+}
+_DEFAULT_METHODS = ("tfr", "tfr-compiled")
 _COLUMNS = ("Method", "Steps", *_COST_COLUMNS, "State (MB)")
 
 
@@ -46,6 +58,7 @@ def tables() -> list[Table]:
     cases = documents[0]["cases"]
     return [
         *method_tables(cases),
+        stages_table(cases),
         lengths_table(cases),
         channels_table(cases),
         growth_table(documents),
@@ -64,6 +77,26 @@ def method_tables(cases: Sequence[Record]) -> list[Table]:
         rows = [_row(record) for record in found]
         tables.append(Table(f"scale-{shape}", f"One request on the {shape} shape", _COLUMNS, rows))
     return tables
+
+
+def stages_table(cases: Sequence[Record]) -> Table:
+    """Return what the seconds of a request with the default's settings go to."""
+    found = [
+        record
+        for record in cases
+        if record["case"]["method"] in _DEFAULT_METHODS and "error" not in record
+    ]
+    found.sort(key=lambda record: (_size(record), record["case"]["method"]))
+    rows = [
+        [
+            *(record["case"]["shape"], record["case"]["method"]),
+            *(f"{record['seconds_by_stage'][stage]:.2f}" for stage in _STAGE_COLUMNS.values()),
+        ]
+        for record in found
+    ]
+    columns = ("Shape", "Method", *_STAGE_COLUMNS)
+    title = "Seconds of a request with the default's settings, by stage"
+    return Table("scale-stages", title, columns, rows, text_columns=2)
 
 
 def lengths_table(cases: Sequence[Record]) -> Table:

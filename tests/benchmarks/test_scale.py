@@ -376,7 +376,7 @@ def test_the_tables_of_the_docs_are_those_measured():
     text = scale_document.DOCUMENT.read_text()
     tables = scale_document.tables()
     assert stale_tables(text, tables) == []
-    wanted = {"7b", "1b", "135m", "lengths", "channels", "growth", "cards", "processes"}
+    wanted = {"7b", "1b", "135m", "stages", "lengths", "channels", "growth", "cards", "processes"}
     assert {f"scale-{name}" for name in wanted} <= {table.name for table in tables}
     for name in wanted:
         assert f"<!-- table: scale-{name} -->" in text
@@ -384,6 +384,7 @@ def test_the_tables_of_the_docs_are_those_measured():
     other = [record | {"seconds": 12.345} for record in cases]
     changed = [
         *scale_document.method_tables(other),
+        scale_document.stages_table([]),
         scale_document.lengths_table(other),
         scale_document.channels_table(other),
         scale_document.growth_table([]),

@@ -295,3 +295,14 @@ def test_a_budget_of_zero_moves_nothing_and_says_so():
     assert "the budget is 0" in outcome.reason
     assert bool((net.state.mask == 1).all())
     assert bool(net.state.tensors()["risk"].any())
+
+
+def test_the_time_of_a_request_is_told_by_what_it_went_to():
+    """All that asks the model, and the solver, is some stage's: little is left over."""
+    (request,) = tiny.requests(1)
+    seconds = make_net().forget(request).seconds
+    total = seconds.pop("total")
+    assert set(seconds) == {
+        *("score", "guard_gradients", "margins", "retain_loss", "solve", "guard", "forget_loss")
+    }
+    assert 0.7 * total < sum(seconds.values()) <= total + 0.001

@@ -59,7 +59,7 @@ class Probe:
 
     def forget_margins(self, mask: torch.Tensor, deep: bool) -> ExampleGradients:
         """Return every forget answer's margin, at its weakest token or (deep) on average."""
-        with self.account.time("score"):
+        with self.account.time("margins"):
             self.mask.set(mask)
             self.say("scoring forget examples")
             objective = self.rivals.mean_margins if deep else self.rivals.weakest_margins
@@ -67,7 +67,7 @@ class Probe:
 
     def retain_losses(self, mask: torch.Tensor) -> torch.Tensor:
         """Return the losses of the retain examples."""
-        with self.account.time("score"):
+        with self.account.time("retain_loss"):
             self.mask.set(mask)
             self.say("checking the retain examples")
             options = self.options
@@ -81,7 +81,7 @@ class Probe:
 
     def guard_gradients(self, mask: torch.Tensor) -> ExampleGradients:
         """Return every guard example's loss and its gradient."""
-        with self.account.time("score"):
+        with self.account.time("guard_gradients"):
             self.mask.set(mask)
             self.say("scoring guard examples")
             return gradients_of(self.mask, self.guard, self.options)

@@ -60,7 +60,9 @@ def solve_update(
         if not bool((falls > 0).any()):
             break
         wanted = [*forget_rows(forget.gradients, falls, config), *kept.rows(mask)]
-        step = guarded_step(mask, solved_step(mask, wanted, cost, pool, config), verdict, probe)
+        with probe.account.time("solve"):
+            move = solved_step(mask, wanted, cost, pool, config)
+        step = guarded_step(mask, move, verdict, probe)
         attempts += step.tries
         if step.verdict.accepted:
             mask, verdict = step.mask, step.verdict
