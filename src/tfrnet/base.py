@@ -237,12 +237,9 @@ class BaseUnlearner(ABC, Generic[S]):
         return self._guard_loss
 
     def _timed_guard_loss(self, say: Report, account: Account) -> float:
-        return float(self._timed_guard_losses(say, account).mean())
-
-    def _timed_guard_losses(self, say: Report, account: Account) -> torch.Tensor:
         with account.time("guard"):
             say("checking the guard")
-            return self._losses(self._guard_encoded)
+            return self._mean_loss(self._guard_encoded)
 
     def _losses(self, examples: list[Encoded]) -> torch.Tensor:
         """Return the loss of every example, as the model is now."""

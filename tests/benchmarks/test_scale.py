@@ -340,6 +340,19 @@ def test_the_summary_compares_the_ends():
     assert summary({"seconds": seconds})["seconds"] == {"first": 1.0, "last": 2.0, "ratio": 2.0}
 
 
+def test_the_streams_that_were_measured_are_flat():
+    """What docs/scale.md says of a thousand requests; only disk and ledger grow."""
+    documents = [scale_document.RESULTS, scale_document.MORE_STREAMS]
+    streams = [s for path in documents for s in json.loads(path.read_text())["growth"]]
+    assert [len(stream["requests"]["seconds"]) for stream in streams] == [1000] * 3
+    for stream in streams:
+        ratio = {name: ends["ratio"] for name, ends in stream["summary"].items()}
+        assert ratio["seconds"] < 1.05
+        assert ratio["resident_bytes"] < 1.005
+        assert ratio["gpu_bytes"] == pytest.approx(1, abs=1e-4)
+        assert ratio["generation_bytes"] == pytest.approx(1, abs=1e-2)
+
+
 def test_targets_are_those_of_the_large_case():
     case = Case("7b", "tfr-paper", 256)
     record = {"case": case.to_dict()} | made_up(case)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,11 +13,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
+import torch.distributed as dist
 
 from tests import tiny
 from tests.datasets import made_up_folder
 from tests.distributed.launcher import Ended, Launcher
 from tests.states import story, tensors
+from tfrnet.distributed.launch import joined_team
+from tfrnet.distributed.processes import ProcessTeam
+from tfrnet.errors import InputError, TeamError
 from tfrnet.state.store import StateStore
 from tfrnet.state.verify import verify
 
@@ -383,12 +389,56 @@ scoring._batch_gradients = full
     first, second = launcher.run(2, arguments, tmp_path / "output", fails, fsdp)
     assert time.monotonic() - start < 60
     assert first.code == second.code == 2
-    assert "process 1: no memory left" in said(first)
-    assert "process 1: no memory left" in second.err
+    for told in (said(first), second.err):
+        assert re.search(r"process 1: \d+ examples in a pass are too much .* --batch-size", told)
     assert StateStore.open(tmp_path / "state").history.requests_seen == 0
     half = [*arguments, "--dtype", "float16"]
     first, _ = launcher.run(2, half, tmp_path / "output", "", fsdp)
     assert "use bfloat16" in said(first)
+
+
+def test_a_process_that_never_comes_is_not_waited_for_forever(
+    launcher: Launcher, command: list[object], tmp_path: Path
+) -> None:
+    absent = """
+import os
+if rank: os._exit(0)
+"""
+    arguments = [*command, "--state", tmp_path / "state"]
+    start = time.monotonic()
+    first, _ = launcher.run(2, arguments, tmp_path / "output", absent, {"TFRNET_TIMEOUT": "3"})
+    assert time.monotonic() - start < 30
+    assert first.code == 2
+    assert "the 2 processes did not find each other" in said(first)
+    assert not (tmp_path / "state").exists()
+
+
+def test_processes_that_took_different_ways_are_told_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No way leads there that we know of, so the other's answer is made up."""
+    monkeypatch.setattr(dist, "get_rank", lambda: 0)
+    monkeypatch.setattr(dist, "get_world_size", lambda: 2)
+
+    def gather(found: list[object], mine: object, group: object) -> None:
+        found[:] = [mine, type(mine)("task 0 of 3")]  # type: ignore[call-arg]
+
+    monkeypatch.setattr(dist, "all_gather_object", gather)
+    team = ProcessTeam(torch.device("cpu"))
+    with pytest.raises(TeamError, match=r"facts \(process 0\), task 0 of 3 \(process 1\)"):
+        team.agree({"a": "b"})
+    assert team.is_over
+
+
+def test_more_processes_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with (
+        pytest.raises(InputError, match="4 processes on a machine with 2 GPUs"),
+        joined_team("auto"),
+    ):
+        pass
 
 
 def test_a_timeout_that_is_no_number_is_refused(

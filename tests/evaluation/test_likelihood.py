@@ -6,6 +6,7 @@ import torch
 from tests import tiny
 from tfrnet.config import TFRConfig
 from tfrnet.data.examples import Encoded, Example, encode
+from tfrnet.errors import InputError
 from tfrnet.evaluation import likelihood
 from tfrnet.evaluation.likelihood import score_answers
 from tfrnet.masking.channels import find_channels
@@ -119,6 +120,37 @@ def test_logits_are_never_computed_for_more_positions_than_memory_allows(tokeniz
     assert len(seen) > 1
     for one, other in zip(expected, found, strict=True):
         assert one[0].log_probs == pytest.approx(other[0].log_probs, abs=1e-12)
+
+
+@pytest.mark.parametrize("room", [1, 2, 3])
+def test_what_the_memory_does_not_hold_is_done_in_smaller_passes(room, tokenizer, monkeypatch):
+    model = tiny.make_model()
+    groups = _groups(tokenizer)
+    whole = score_answers(model, groups, 8)
+    real, rows = likelihood._forward, []
+
+    def short(model, ids, *others, **named):
+        if len(ids) > room:
+            raise torch.OutOfMemoryError("no")
+        rows.append(len(ids))
+        return real(model, ids, *others, **named)
+
+    monkeypatch.setattr(likelihood, "_forward", short)
+    found = score_answers(model, groups, 8)
+    assert max(rows) == room
+    for ours, theirs in zip(found, whole, strict=True):
+        for answer, expected in zip(ours, theirs, strict=True):
+            assert answer.log_probs == pytest.approx(expected.log_probs, abs=1e-5)
+            assert answer.is_argmax == expected.is_argmax
+
+
+def test_an_answer_that_alone_is_too_much_is_said(tokenizer, monkeypatch):
+    def full(*arguments, **named):
+        raise torch.OutOfMemoryError("no")
+
+    monkeypatch.setattr(likelihood, "_forward", full)
+    with pytest.raises(InputError, match="one example alone is too much for the memory"):
+        score_answers(tiny.make_model(), _groups(tokenizer), 8)
 
 
 def test_a_stateful_model_is_asked_without_sharing(tokenizer, monkeypatch):

@@ -50,6 +50,20 @@ def test_any_batch_gives_what_a_loop_over_argmax_gives(loaded, expected, batch_s
     assert continue_texts(loaded, PROMPTS, 10, batch_size) == expected
 
 
+def test_what_the_memory_does_not_hold_is_done_in_halves(loaded, expected, monkeypatch):
+    real, sizes = generation._generate, []
+
+    def short(loaded, rows, *others):
+        if len(rows) > 2:
+            raise torch.OutOfMemoryError("no")
+        sizes.append(len(rows))
+        return real(loaded, rows, *others)
+
+    monkeypatch.setattr(generation, "_generate", short)
+    assert continue_texts(loaded, PROMPTS, 10, batch_size=16) == expected
+    assert max(sizes) == 2
+
+
 @pytest.mark.parametrize("architecture", ["gpt2", "gemma3"])
 def test_left_padding_changes_nothing_in_other_models(architecture, tokenizer):
     loaded = LoadedModel(tiny.make_model(architecture, torch.float64), tokenizer)

@@ -236,8 +236,18 @@ def test_one_example_that_does_not_fit_has_a_last_resort():
     with pytest.raises(InputError, match="one example alone"):
         in_parts([1, 2], too_large(0), too_large(0))
     assert in_parts([1, 2], too_large(0), lambda part: [10 * i for i in part]) == [[10], [20]]
-    with pytest.raises(torch.OutOfMemoryError):
+
+
+def test_a_pass_that_is_not_to_be_split_says_what_would_help():
+    assert in_parts([1, 2], too_large(2), whole=True) == [[-1, -2]]
+    with pytest.raises(InputError, match=r"2 examples in a pass are too much .*--batch-size"):
         in_parts([1, 2], too_large(1), whole=True)
+
+    def broken(part: list[int]) -> list[int]:
+        raise RuntimeError("something else")
+
+    with pytest.raises(RuntimeError, match="something else"):
+        in_parts([1, 2], broken, whole=True)
 
 
 def test_examples_that_cannot_be_told_apart_are_done_one_by_one():

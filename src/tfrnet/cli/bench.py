@@ -57,8 +57,13 @@ def command(
         str, typer.Option(help="Model that never saw what TOFU's requests forget.")
     ] = "smollm2-tofu-retain90",
     workers: Annotated[
-        int, typer.Option(min=1, help="Processes; they are spread over the GPUs there are.")
-    ] = 1,
+        int | None,
+        typer.Option(
+            min=1,
+            help="Processes; they are spread over the GPUs there are.",
+            show_default="one for each GPU, or one",
+        ),
+    ] = None,
     minutes: Annotated[
         float | None,
         typer.Option(help="Begin no cell after so many minutes.", show_default=False),

@@ -22,6 +22,7 @@ from tfrnet.distributed.team import SOLO, Team
 from tfrnet.errors import CheckFailedError
 from tfrnet.evaluation.token_scores import TokenScores, token_statistics
 from tfrnet.models.forward import head_sees_only, input_device
+from tfrnet.models.parts import in_parts
 from tfrnet.models.prompts import Prompts, rows_answer
 
 if TYPE_CHECKING:
@@ -72,14 +73,24 @@ def score_answers(
     """Return the token scores of every answer of every group, in order.
 
     `batch_size` is the number of sequences in a pass; it changes speed, and results by rounding
-    only. `advance` is told how many groups are done.
+    only. What does not fit the memory is done in halves. `advance` is told how many groups are
+    done.
     """
     units = _units(model, groups)
     found: dict[tuple[int, int], dict[int, _Statistics]] = {}
     shared = list(_batches(units, batch_size))
 
     def work(batch: list[_Unit]) -> list[tuple[_Read, _Statistics]]:
-        return list(_score_batch(model, batch, batch_size, moments))
+        def of_units(part: list[int], size: int) -> list[tuple[_Read, _Statistics]]:
+            return list(_score_batch(model, [batch[i] for i in part], size, moments))
+
+        def of_part(part: list[int]) -> list[tuple[_Read, _Statistics]]:
+            return of_units(part, batch_size if len(part) == len(batch) else len(part))
+
+        whole = list(range(len(batch)))
+        # A unit by itself may still have several answers that go on in one pass.
+        parts = in_parts(whole, of_part, last_resort=lambda part: of_units(part, 1))
+        return [scored for part in parts for scored in part]
 
     for batch, scored in zip(shared, team.map_objects(shared, work), strict=True):
         for read, statistics in scored:

@@ -14,6 +14,7 @@ from tfrnet.distributed.team import SOLO, Team
 from tfrnet.errors import InputError
 from tfrnet.models.forward import input_device
 from tfrnet.models.load import LoadedModel
+from tfrnet.models.parts import in_parts
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -43,7 +44,10 @@ def continue_texts(
     parts = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
 
     def work(chosen: list[int]) -> list[list[int]]:
-        return _generate(loaded, [rows[i] for i in chosen], max_new_tokens, one_line)
+        def of_part(part: list[int]) -> list[list[int]]:
+            return _generate(loaded, [rows[i] for i in part], max_new_tokens, one_line)
+
+        return [text for part in in_parts(chosen, of_part) for text in part]
 
     for chosen, answers in zip(parts, team.map_objects(parts, work), strict=True):
         for i, added in zip(chosen, answers, strict=True):

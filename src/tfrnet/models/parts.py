@@ -23,7 +23,7 @@ def in_parts(
     `whole` the group is never split.
     """
     if whole:
-        return [work(group)]
+        return [_all_at_once(group, work)]
     pending = [group]
     done: list[T] = []
     while pending:
@@ -41,6 +41,19 @@ def in_parts(
             free_garbage()
         pending = smaller + pending
     return done
+
+
+def _all_at_once(group: list[int], work: Work[T]) -> T:
+    try:
+        return work(group)
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        raise InputError(
+            f"{len(group)} examples in a pass are too much for the memory of the device, and a "
+            "pass is not split where the weights are spread over processes; give a smaller "
+            "--batch-size"
+        ) from error
 
 
 def _try(part: list[int], work: Work[T], done: list[T]) -> list[list[int]]:

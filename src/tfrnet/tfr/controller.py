@@ -128,7 +128,7 @@ class TFRNet(BaseUnlearner[ChannelState]):
             without_depth(forget, labels),
             self._options,
             self.config,
-            lambda: self._timed_guard_losses(say, account),
+            self._losses,
             say,
             account,
         )

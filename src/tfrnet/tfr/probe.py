@@ -13,7 +13,6 @@ from tfrnet.config import TFRConfig
 from tfrnet.data.examples import Encoded
 from tfrnet.errors import InputError
 from tfrnet.masking.mask import ChannelMask
-from tfrnet.models.forward import evaluate_losses
 from tfrnet.tfr.rivals import Rivals
 from tfrnet.tfr.scoring import (
     ChannelScores,
@@ -39,7 +38,7 @@ class Probe:
     without_depth: torch.Tensor
     options: ScoreOptions
     config: TFRConfig
-    measure_guard: Callable[[], torch.Tensor]
+    losses: Callable[[list[Encoded]], torch.Tensor]
     say: Report
     account: Account
 
@@ -70,14 +69,7 @@ class Probe:
         with self.account.time("retain_loss"):
             self.mask.set(mask)
             self.say("checking the retain examples")
-            options = self.options
-            return evaluate_losses(
-                self.mask.model,
-                self.retain,
-                options.batch_size,
-                options.max_tokens,
-                options.team,
-            )
+            return self.losses(self.retain)
 
     def guard_gradients(self, mask: torch.Tensor) -> ExampleGradients:
         """Return every guard example's loss and its gradient."""
@@ -88,8 +80,10 @@ class Probe:
 
     def guard_losses(self, mask: torch.Tensor) -> torch.Tensor:
         """Return the losses of the guard examples."""
-        self.mask.set(mask)
-        return self.measure_guard()
+        with self.account.time("guard"):
+            self.mask.set(mask)
+            self.say("checking the guard")
+            return self.losses(self.guard)
 
     def guard_loss(self, mask: torch.Tensor) -> float:
         """Return the guard loss."""

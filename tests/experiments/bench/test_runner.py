@@ -6,15 +6,18 @@ import json
 import multiprocessing
 import os
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.experiments.bench.setting import bench, make_machine, make_plan
 from tfrnet.evaluation.metrics.continual import trade_off
 from tfrnet.experiments.bench import stream
 from tfrnet.experiments.bench.cell import CellFolder
-from tfrnet.experiments.bench.runner import Event, _listen, run_bench
+from tfrnet.experiments.bench.runner import Event, _at_device, _listen, _Shift, run_bench
+from tfrnet.experiments.bench.workshop import Machine
 from tfrnet.state.lock import FolderLock
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -203,6 +206,24 @@ def test_several_processes_share_a_grid_and_one_may_die(tmp_path: Path, tiny_fol
     again, _ = bench(plan, make_machine(tmp_path), out)
     assert len(again.done) + len(again.kept) == again.total
     assert not again.failed
+
+
+def test_processes_are_spread_over_the_gpus_there_are(
+    tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    machine = replace(make_machine(tmp_path), device="auto")
+
+    def devices(machine: Machine) -> list[str]:
+        shift = _Shift(make_plan(tiny_folder), machine, tmp_path, 0.0, None)
+        return [_at_device(shift, i).machine.device for i in range(machine.processes)]
+
+    assert devices(machine) == ["auto"]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    assert devices(machine) == ["cuda:0", "cuda:1", "cuda:2"]
+    assert devices(replace(machine, workers=5))[3:] == ["cuda:0", "cuda:1"]
+    assert devices(replace(machine, device="cpu")) == ["cpu"]
+    assert devices(replace(machine, device="cuda:1", workers=2)) == ["cuda:1"] * 2
 
 
 def test_a_process_that_dies_in_the_middle_of_a_message_is_no_longer_waited_for():

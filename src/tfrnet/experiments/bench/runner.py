@@ -67,7 +67,7 @@ def run_bench(
     """Run every cell that has no result for its inputs yet. After `minutes` none is begun."""
     deadline = time.time() + 60 * minutes if minutes is not None else None
     shift = _Shift(plan, machine, out, time.time(), deadline)
-    if machine.workers == 1:
+    if machine.processes == 1:
         shift.work(report)
         crashes: dict[str, str] = {}
     else:
@@ -173,7 +173,7 @@ def _run_processes(shift: _Shift, report: Callable[[Event], None]) -> dict[str, 
     """
     context = multiprocessing.get_context("spawn")
     workers: dict[Connection, BaseProcess] = {}
-    for number in range(shift.machine.workers):
+    for number in range(shift.machine.processes):
         reader, writer = context.Pipe(duplex=False)
         arguments = (_at_device(shift, number), writer)
         workers[reader] = context.Process(target=_work, args=arguments, daemon=True)
@@ -224,9 +224,8 @@ def _work(shift: _Shift, writer: Connection) -> None:
 
 def _at_device(shift: _Shift, number: int) -> _Shift:
     """Spread processes over the GPUs there are."""
-    device = shift.machine.device
-    if device == "auto" and torch.cuda.is_available():
-        device = f"cuda:{number % torch.cuda.device_count()}"
+    devices = shift.machine.devices
+    device = devices[number % len(devices)]
     return replace(shift, machine=replace(shift.machine, device=device))
 
 

@@ -37,7 +37,19 @@ class Machine:
     device: str = "auto"
     batch_size: int = 8
     eval_batch_size: int = 16
-    workers: int = 1
+    workers: int | None = None
+
+    @property
+    def processes(self) -> int:
+        """How many run: as many as were asked for, or one for each device."""
+        return self.workers or len(self.devices)
+
+    @property
+    def devices(self) -> list[str]:
+        """Where processes compute: on all GPUs there are, unless a device was named."""
+        if self.device == "auto" and torch.cuda.is_available():
+            return [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+        return [self.device]
 
 
 class Workshop:
