@@ -21,6 +21,8 @@ RESULTS = ROOT / "benchmarks" / "results" / "scale-h200.json"
 MORE_STREAMS = ROOT / "benchmarks" / "results" / "scale-growth-cpu.json"
 # The same machine with only so much of its memory left.
 SMALL_CARDS = [ROOT / "benchmarks" / "results" / f"scale-{size}gb.json" for size in (24, 16)]
+# What RESULTS has, measured on other days and machines.
+AGAIN = ROOT / "benchmarks" / "results" / "scale-h200-again.json"
 PROCESSES = ROOT / "benchmarks" / "results" / "processes-h200.json"
 DOCUMENT = ROOT / "docs" / "scale.md"
 _COST_COLUMNS = ("Seconds a request", "Floor", "Scoring, share of rate", "Peak / weights")
@@ -190,7 +192,7 @@ def processes_table(document: Record) -> Table:
         "Weights",
         "Bits",
         "Last request (s)",
-        "Its peak in one (MB)",
+        "Peak of the first (MB)",
     )
     title = f"Processes that share one GPU, {document['shape']} shape"
     return Table("scale-processes", title, columns, rows, text_columns=4)

@@ -407,6 +407,35 @@ def test_the_tables_of_the_docs_are_those_measured():
     assert {f"scale-{name}" for name in wanted} == set(stale_tables(text, changed))
 
 
+def test_the_targets_are_told_as_measured():
+    text = scale_document.DOCUMENT.read_text()
+    cases = json.loads(scale_document.RESULTS.read_text())["cases"]
+    again = [
+        r for run in json.loads(scale_document.AGAIN.read_text())["runs"] for r in run["cases"]
+    ]
+    again += json.loads(scale_document.SMALL_CARDS[0].read_text())["cases"]
+
+    def found(method: str, records: list[dict] = cases) -> list[dict]:
+        wanted = Case("7b", method, 256, batch_size=None).to_dict()
+        return [record for record in records if record["case"] == wanted]
+
+    def share(record: dict) -> float:
+        return 100 * record["scoring"]["needed_share_of_rate"]
+
+    for method, digits in [("tfr-paper-compiled", 1), ("tfr", 0), ("tfr-compiled", 0)]:
+        (record,) = found(method)
+        seconds, times = record["seconds"], record["peak_over_weights"]
+        assert f"{seconds:.2f} s, {times:.2f} times, {share(record):.{digits}f} %" in text
+    spread = []
+    for method in ("tfr", "tfr-compiled"):
+        seconds = [r["seconds"] for r in found(method) + found(method, again)]
+        assert len(seconds) == 4
+        spread.append(f"{min(seconds):.1f} to {max(seconds):.1f}")
+    shares = [share(r) for r in found("tfr-compiled") + found("tfr-compiled", again)]
+    shown = f"{spread[0]} s, compiled {spread[1]} at {min(shares):.0f} to {max(shares):.0f} %"
+    assert shown in text
+
+
 def test_tables_by_length_and_channels_are_in_order():
     plan = scale.plan(["7b", "tiny"], ["tfr-paper", "ga"], [512, 128], 8)
     cases = [{"case": case.to_dict()} | made_up(case) for case in plan]
