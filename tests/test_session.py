@@ -433,3 +433,13 @@ def test_compiled_layers_give_the_same_requests_and_the_ledger_says_so(
 def test_only_tfr_compiles(open_session):
     with pytest.raises(InputError, match="method ga does not compile"):
         open_session(method="ga", config=None, compiled=True)
+
+
+def test_what_cannot_be_compiled_is_refused_before_a_state_is_made(
+    open_session, model, folder, monkeypatch
+):
+    # As accelerate does where it places a layer.
+    monkeypatch.setitem(model.model.layers[0].__dict__, "forward", model.model.layers[0].forward)
+    with pytest.raises(InputError, match="cannot be compiled"):
+        open_session(compiled=True)
+    assert not folder.exists()

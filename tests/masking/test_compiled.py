@@ -120,7 +120,16 @@ def test_what_cannot_be_compiled_is_refused_before_anything_is_done():
     experts = tiny.make_model("mixtral")
     mixed = tiny.make_model("llama", torch.bfloat16)
     mixed.model.layers[1].mlp.up_proj.float()
-    for model, why in ((placed, "accelerate"), (experts, "experts"), (mixed, "several dtypes")):
+    packed = tiny.make_model("llama")
+    bytes_ = torch.zeros_like(packed.model.layers[0].mlp.up_proj.weight, dtype=torch.uint8)
+    packed.model.layers[0].mlp.up_proj.weight = torch.nn.Parameter(bytes_, requires_grad=False)
+    refused = {
+        "accelerate": placed,
+        "experts": experts,
+        "several dtypes": mixed,
+        "sharded or quantised": packed,
+    }
+    for why, model in refused.items():
         with (
             pytest.warns() if why == "experts" else nullcontext(),
             ChannelMask(model, all_channels(model)) as mask,
