@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
 from safetensors.torch import load as load_tensors
-from safetensors.torch import save as save_tensors
 
 from tfrnet.accounting import Account
 from tfrnet.data.examples import Encoded, Example, encode_all
@@ -23,6 +22,7 @@ from tfrnet.models.memory import free_all_of, is_out_of_memory
 from tfrnet.models.passes import Passes
 from tfrnet.outcome import Outcome
 from tfrnet.state import fs
+from tfrnet.state.tensors import tensors_file
 from tfrnet.unlearner import Effect, Proposal, Report, S
 
 if TYPE_CHECKING:
@@ -196,9 +196,8 @@ class BaseUnlearner(ABC, Generic[S]):
 
     def save(self, path: Path) -> None:
         """Write the current state to a safetensors file."""
-        tensors = {name: t.contiguous().cpu() for name, t in self.state.tensors().items()}
         seen = {"method": self.method, "requests_seen": str(self.requests_seen)}
-        fs.replace_file(path, save_tensors(tensors, seen))
+        fs.replace_file(path, tensors_file(self.state.tensors(), seen))
 
     def load(self, path: Path) -> None:
         """Make the state in a file the current one, and go on counting where it was saved."""

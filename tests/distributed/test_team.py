@@ -517,16 +517,25 @@ def test_other_commands_are_done_by_the_first_process_alone(
 
 @pytest.mark.long
 def test_accelerate_launches_it(command: list[object], tmp_path: Path, launcher: Launcher) -> None:
-    """The same without our launcher, as a user starts it."""
+    """The same without our launcher, as a user starts it; who was started leaves its rank."""
     own, other = tmp_path / "own", tmp_path / "other"
-    start = [Path(sys.executable).with_name("accelerate"), "launch", "--cpu"]
+    roll = tmp_path / "roll"
+    roll.mkdir()
+    (roll / "sitecustomize.py").write_text(
+        "import os, pathlib\n"
+        "if 'RANK' in os.environ:\n"
+        f"    pathlib.Path({str(roll)!r}, 'rank' + os.environ['RANK']).touch()\n"
+    )
+    # Without GPUs accelerate starts one process only, unless it is told that there are some.
+    start = [Path(sys.executable).with_name("accelerate"), "launch", "--multi_gpu"]
     start += ["--num_processes", "2", "--num_machines", "1", "--mixed_precision", "no"]
     done = subprocess.run(
         [*map(str, start), "-m", "tfrnet", *map(str, command), "--state", str(own)],
         capture_output=True,
         text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(roll)},
     )
+    assert sorted(path.name for path in roll.glob("rank*")) == ["rank0", "rank1"]
     ended = launcher.run(1, [*command, "--state", other], tmp_path / "output")
     assert (done.returncode == 0) == (ended[0].code == 0), done.stderr
     assert done.stdout.count("accepted, forget loss") == ended[0].out.count("accepted, forget loss")

@@ -19,7 +19,6 @@ from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
-from safetensors.torch import save as save_tensors
 
 from tfrnet.errors import StateError
 from tfrnet.state import fs, ledger
@@ -27,7 +26,7 @@ from tfrnet.state.history import History
 from tfrnet.state.layout import Layout
 from tfrnet.state.lock import FolderLock
 from tfrnet.state.manifest import FORMAT, Manifest
-from tfrnet.state.tensors import State
+from tfrnet.state.tensors import State, tensors_file
 from tfrnet.tfr.memory import ChannelState
 from tfrnet.unlearner import find_method
 
@@ -370,9 +369,7 @@ def _discard(paths: list[Path]) -> None:
 
 def _generation_bytes(state: State, number: int) -> bytes:
     metadata = {"format": f"tfrnet-state-{FORMAT}", "generation": str(number)}
-    tensors = {name: tensor.contiguous().cpu() for name, tensor in state.tensors().items()}
-    data: bytes = save_tensors(tensors, metadata)
-    return data
+    return tensors_file(state.tensors(), metadata)
 
 
 def _pointer_bytes(generation: int, entries: int, head: str) -> bytes:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
+from safetensors.torch import save
+
+# A safetensors file begins with the length of its header.
+_LENGTH_BYTES = 8
 
 
 class State(Protocol):
@@ -43,3 +48,19 @@ def tensors_digest(tensors: Mapping[str, torch.Tensor]) -> str:
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
         digest.update(tensor.numpy().tobytes())
     return digest.hexdigest()
+
+
+def tensors_file(tensors: Mapping[str, torch.Tensor], facts: Mapping[str, str]) -> bytes:
+    """Return a safetensors file; equal tensors and facts give equal bytes.
+
+    The library has the facts in an order of chance, so they are put in order in its header, which
+    that makes neither longer nor shorter.
+    """
+    here = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    data: bytes = save(here, dict(facts))
+    size = int.from_bytes(data[:_LENGTH_BYTES], "little")
+    end = _LENGTH_BYTES + size
+    header = json.loads(data[_LENGTH_BYTES:end])
+    header["__metadata__"] = dict(sorted(facts.items()))
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    return b"".join([data[:_LENGTH_BYTES], text.ljust(size), memoryview(data)[end:]])
