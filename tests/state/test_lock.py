@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.state.test_store import commit, contents, create, make_state
+from tests.state.made_up import commit, contents, create, make_state
 from tfrnet.errors import StateError
 from tfrnet.state.store import StateStore
 

@@ -9,21 +9,15 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from tests.state.test_store import (
+from tests.state.made_up import (
     contents,
     generation_file,
     made_up_state,
-    make_state,
 )
 from tfrnet.state import ledger
 from tfrnet.state.store import StateStore
 from tfrnet.state.verify import Check, verify
 from tfrnet.tfr.memory import ChannelState
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return make_state(tmp_path / "state")
 
 
 def failures(folder: Path) -> list[Check]:

@@ -1,0 +1,89 @@
+"""What an interrupted commit leaves, and what opening makes of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.state.made_up import (
+    commit,
+    contents,
+    generation_file,
+    is_equal,
+    made_up_state,
+)
+from tfrnet.state.store import StateStore
+from tfrnet.state.verify import verify
+
+
+def _without_last_commit(folder: Path, *names: str) -> None:
+    """Put the named files back to what they were before the last commit, as a crash leaves them."""
+    lines = (folder / "ledger.jsonl").read_bytes().splitlines(keepends=True)
+    if "ledger" in names:
+        (folder / "ledger.jsonl").write_bytes(b"".join(lines[:-1]))
+    if "pointer" in names:
+        head = json.loads(lines[-2])["hash"]
+        pointer = {"generation": 2, "entries": len(lines) - 1, "head": head}
+        (folder / "current.json").write_text(json.dumps(pointer))
+
+
+@pytest.mark.parametrize("torn", [b"{", b'{"kind":"request","id":"request-4","gener'])
+def test_a_torn_last_line_is_cut_off_on_opening_for_writing_and_said(
+    folder: Path, torn: bytes
+) -> None:
+    whole = (folder / "ledger.jsonl").read_bytes()
+    (folder / "ledger.jsonl").write_bytes(whole + torn)
+    with StateStore.open(folder, write=True) as store:
+        assert len(store.repairs) == 1
+        assert "torn last line" in store.repairs[0]
+        assert f"{len(torn)} bytes" in store.repairs[0]
+        assert (folder / "ledger.jsonl").read_bytes() == whole
+        commit(store, 4)
+    assert all(check.passed for check in verify(folder))
+    assert StateStore.open(folder, write=True).repairs == []
+
+
+def test_a_torn_last_line_is_left_alone_when_opened_for_reading(folder: Path) -> None:
+    with (folder / "ledger.jsonl").open("ab") as file:
+        file.write(b'{"kind":')
+    before = contents(folder)
+    store = StateStore.open(folder)
+    assert store.generation == 3
+    assert store.repairs == []
+    assert contents(folder) == before
+
+
+def test_a_generation_without_a_ledger_line_is_removed(folder: Path) -> None:
+    _without_last_commit(folder, "ledger", "pointer")
+    before = contents(folder)
+    assert is_equal(StateStore.open(folder).load(), made_up_state(2))
+    assert contents(folder) == before
+    with StateStore.open(folder, write=True) as store:
+        assert store.repairs == ["removed unfinished generation 3"]
+        assert not generation_file(folder, 3).exists()
+        assert is_equal(store.load(), made_up_state(2))
+        assert "request-3" not in store.history.applied
+    assert all(check.passed for check in verify(folder))
+
+
+def test_a_ledger_line_that_the_pointer_does_not_know_is_carried_over(folder: Path) -> None:
+    finished = json.loads((folder / "current.json").read_text())
+    _without_last_commit(folder, "pointer")
+    assert StateStore.open(folder).generation == 3
+    with StateStore.open(folder, write=True) as store:
+        assert store.repairs == ["finished the commit of generation 3"]
+        assert is_equal(store.load(), made_up_state(3))
+        assert "request-3" in store.history.applied
+    assert json.loads((folder / "current.json").read_text()) == finished
+
+
+def test_temporary_files_of_a_crash_are_removed(folder: Path) -> None:
+    leftovers = [folder / ".current.json.partial", folder / "generations" / ".4.partial"]
+    for path in leftovers:
+        path.write_bytes(b"half")
+    StateStore.open(folder).close()
+    assert all(path.exists() for path in leftovers)
+    StateStore.open(folder, write=True).close()
+    assert not any(path.exists() for path in leftovers)
