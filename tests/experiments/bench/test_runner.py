@@ -221,6 +221,7 @@ def test_processes_are_spread_over_the_gpus_there_are(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
     assert devices(machine) == ["cuda:0", "cuda:1", "cuda:2"]
+    assert devices(replace(machine, device="cuda")) == devices(machine)
     assert devices(replace(machine, workers=5))[3:] == ["cuda:0", "cuda:1"]
     assert devices(replace(machine, device="cpu")) == ["cpu"]
     assert devices(replace(machine, device="cuda:1", workers=2)) == ["cuda:1"] * 2

@@ -46,8 +46,8 @@ class Machine:
 
     @property
     def devices(self) -> list[str]:
-        """Where processes compute: on all GPUs there are, unless a device was named."""
-        if self.device == "auto" and torch.cuda.is_available():
+        """Where processes compute: on all GPUs there are, unless one or the CPU was named."""
+        if self.device in ("auto", "cuda") and torch.cuda.is_available():
             return [f"cuda:{number}" for number in range(torch.cuda.device_count())]
         return [self.device]
 
