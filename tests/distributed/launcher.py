@@ -16,6 +16,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+# So many requests have the streams that teams are given.
+REQUESTS = 3
+
 # Reads a job as a line of JSON, answers with the process ids, then with the exit codes (negative
 # for a signal). `patch` is code that a process runs first, with its rank as `rank`.
 _SERVER = """
@@ -129,6 +132,12 @@ class Launcher:
         """End the server."""
         self.process.kill()
         self.process.wait()
+
+
+def said(ended: Ended) -> str:
+    """The one line of an error."""
+    (line,) = [line for line in ended.err.splitlines() if line.startswith("tfrnet: error: ")]
+    return line
 
 
 def _free_port() -> int:

@@ -1,124 +1,23 @@
-"""Several real processes share one run: the same bits as one, and nothing lost when one fails."""
+"""Nothing is lost, nobody waits, and the first process says why when one of several fails."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
 
-from tests import tiny
-from tests.datasets import made_up_folder
-from tests.distributed.launcher import Ended, Launcher
+from tests.distributed.launcher import REQUESTS, Launcher, said
 from tests.states import story, tensors
-from tfrnet.distributed.launch import joined_team
 from tfrnet.distributed.processes import ProcessTeam
-from tfrnet.errors import InputError, TeamError
+from tfrnet.errors import TeamError
 from tfrnet.state.store import StateStore
 from tfrnet.state.verify import verify
-
-REQUESTS = 3
-
-_COUNT_PASSES = """
-import tfrnet.tfr.scoring as scoring
-real = scoring.collate
-def collate(*arguments):
-    with open({folder!r} + f"/passes{{rank}}", "a") as file:
-        file.write("x")
-    return real(*arguments)
-scoring.collate = collate
-"""
-
-
-# For the session: a worker that takes tests of other modules in between keeps it.
-@pytest.fixture(scope="session")
-def launcher() -> Iterator[Launcher]:
-    launcher = Launcher()
-    yield launcher
-    launcher.close()
-
-
-@pytest.fixture(scope="module")
-def command(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> list[object]:
-    """`tfrnet run` but for the state; five examples in batches of two are three passes."""
-    folder = tmp_path_factory.mktemp("data")
-    retain, stream = folder / "retain.jsonl", folder / "stream.jsonl"
-    retain.write_text("".join(json.dumps(e.to_dict()) + "\n" for e in tiny.examples(12)))
-    requests = tiny.requests(REQUESTS, size=5)
-    stream.write_text("".join(json.dumps(r.to_dict()) + "\n" for r in requests))
-    return [
-        *("run", "--stream", stream, "--retain", retain, "--model", tiny_folder),
-        *("--device", "cpu", "--batch-size", "2", "--set", "guard_examples=5"),
-        *("--set=retain_examples=5", "--set", "guard_relative=0.05", "--set", "steps=2"),
-    ]
-
-
-def said(ended: Ended) -> str:
-    """The one line of an error."""
-    (line,) = [line for line in ended.err.splitlines() if line.startswith("tfrnet: error: ")]
-    return line
-
-
-@pytest.mark.parametrize("settings", ["paper", "fisher", "default"])
-def test_any_number_of_processes_ends_in_the_same_bits(
-    launcher: Launcher, command: list[object], tmp_path: Path, settings: str
-) -> None:
-    more = ["--preset", settings, "--set", "guard_relative=0.05"]
-    states = []
-    for size in (1, 2, 3) if settings == "default" else (1, 2):
-        output, state = tmp_path / f"output{size}", tmp_path / f"state{size}"
-        patch = _COUNT_PASSES.format(folder=str(output))
-        ended = launcher.run(size, [*command, *more, "--state", state], output, patch)
-        assert [end.code for end in ended[1:]] == [0] * (size - 1)
-        assert ended[0].code in (0, 1), ended[0].err
-        assert f"state {state}: generation" in ended[0].out
-        # The first process alone speaks, and all of them work.
-        assert all(end.out == "" for end in ended[1:])
-        passes = [len((output / f"passes{rank}").read_text()) for rank in range(size)]
-        assert max(passes) - min(passes) <= 0.5 * max(passes)
-        states.append(state)
-    assert len(story(states[0])) == REQUESTS
-    for state in states[1:]:
-        assert tensors(state) == tensors(states[0])
-        assert story(state) == story(states[0])
-        assert [check for check in verify(state) if not check.passed] == []
-
-
-def test_weights_spread_over_the_processes_end_in_the_same_bits(
-    launcher: Launcher, command: list[object], tmp_path: Path
-) -> None:
-    """With three, of which one has no pass of its own in every second turn."""
-    size, output = 3, tmp_path / "output"
-    weigh = f"""
-import tfrnet.distributed.processes as processes
-real = processes.shard
-def shard(model, device):
-    whole = sum(p.numel() for p in model.parameters())
-    real(model, device)
-    own = sum(p.to_local().numel() for p in model.parameters())
-    with open({str(output)!r} + f"/share{{rank}}", "w") as file:
-        file.write(str(own / whole))
-processes.shard = shard
-"""
-    fsdp = {"ACCELERATE_USE_FSDP": "true", "FSDP_CPU_RAM_EFFICIENT_LOADING": "true"}
-    spread = [*command, "--state", tmp_path / "spread"]
-    ended = launcher.run(size, spread, output, weigh, fsdp)
-    assert ended[0].code in (0, 1), ended[0].err
-    shares = [float((output / f"share{rank}").read_text()) for rank in range(size)]
-    assert sum(shares) == pytest.approx(1, abs=0.02)
-    assert max(shares) < 0.6
-    launcher.run(1, [*command, "--state", tmp_path / "whole"], output)
-    assert tensors(tmp_path / "spread") == tensors(tmp_path / "whole")
-    assert story(tmp_path / "spread") == story(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("who", [0, 1])
@@ -399,22 +298,6 @@ scoring._batch_gradients = full
     assert "use bfloat16" in said(first)
 
 
-def test_a_process_that_never_comes_is_not_waited_for_forever(
-    launcher: Launcher, command: list[object], tmp_path: Path
-) -> None:
-    absent = """
-import os
-if rank: os._exit(0)
-"""
-    arguments = [*command, "--state", tmp_path / "state"]
-    start = time.monotonic()
-    first, _ = launcher.run(2, arguments, tmp_path / "output", absent, {"TFRNET_TIMEOUT": "3"})
-    assert time.monotonic() - start < 30
-    assert first.code == 2
-    assert "the 2 processes did not find each other" in said(first)
-    assert not (tmp_path / "state").exists()
-
-
 def test_processes_that_took_different_ways_are_told_apart(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -430,114 +313,3 @@ def test_processes_that_took_different_ways_are_told_apart(
     with pytest.raises(TeamError, match=r"facts \(process 0\), task 0 of 3 \(process 1\)"):
         team.agree({"a": "b"})
     assert team.is_over
-
-
-def test_more_processes_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "4")
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    with (
-        pytest.raises(InputError, match="4 processes on a machine with 2 GPUs"),
-        joined_team("auto"),
-    ):
-        pass
-
-
-def test_a_timeout_that_is_no_number_is_refused(
-    launcher: Launcher, command: list[object], tmp_path: Path
-) -> None:
-    arguments = [*command, "--state", tmp_path / "state"]
-    first, _ = launcher.run(2, arguments, tmp_path / "output", "", {"TFRNET_TIMEOUT": "soon"})
-    assert first.code == 2
-    assert "TFRNET_TIMEOUT must be a number of seconds, not 'soon'" in said(first)
-
-
-def test_an_evaluation_is_shared_and_says_the_same(
-    launcher: Launcher, tiny_folder: Path, tmp_path: Path
-) -> None:
-    made_up_folder(tmp_path / "data")
-    arguments = ["eval", "--model", tiny_folder, "--device", "cpu", "--data-dir", tmp_path / "data"]
-    arguments += ["--tasks", "boolq,arithmetic", "--limit", "7", "--batch-size", "2", "--json"]
-    found = []
-    for size in (1, 2):
-        own = {"TFRNET_CACHE": str(tmp_path / f"cache{size}")}
-        samples = tmp_path / f"samples{size}"
-        more = ["--samples", samples]
-        ended = launcher.run(size, [*arguments, *more], tmp_path / f"output{size}", "", own)
-        assert [end.code for end in ended] == [0] * size, ended[0].err
-        assert [end.out for end in ended[1:]] == [""] * (size - 1)
-        result = json.loads(ended[0].out)
-        assert result["cached"] == 0
-        found.append((result["results"], samples.read_text()))
-    assert found[0] == found[1]
-    # The second time nothing is computed, by any process.
-    again = launcher.run(2, arguments, tmp_path / "output2", "", own)
-    assert json.loads(again[0].out)["cached"] > 0
-    assert json.loads(again[0].out)["results"] == found[1][0]
-    ended = launcher.run(2, arguments, tmp_path / "fsdp", "", {"ACCELERATE_USE_FSDP": "true"})
-    assert "not be evaluated" in said(ended[0])
-
-
-@pytest.mark.parametrize(
-    ("patch", "complaint"),
-    [
-        (
-            "import sys\nif rank: sys.argv[sys.argv.index('--seed') + 1] = '7'",
-            "the processes differ in what is asked",
-        ),
-        (
-            "import sys\nif rank: sys.argv[sys.argv.index('--data-dir') + 1] = 'nowhere'",
-            "process 1: ",
-        ),
-    ],
-    ids=["other", "missing"],
-)
-def test_an_evaluation_of_different_data_is_refused(
-    launcher: Launcher, tiny_folder: Path, tmp_path: Path, patch: str, complaint: str
-) -> None:
-    made_up_folder(tmp_path / "data")
-    arguments = ["eval", "--model", tiny_folder, "--device", "cpu", "--data-dir", tmp_path / "data"]
-    arguments += ["--tasks", "boolq", "--limit", "4", "--seed", "0", "--no-cache"]
-    start = time.monotonic()
-    first, second = launcher.run(2, arguments, tmp_path / "output", patch)
-    assert time.monotonic() - start < 60
-    assert first.code == 2
-    assert complaint in said(first)
-    assert (second.code, second.err) == (0, "")
-
-
-def test_other_commands_are_done_by_the_first_process_alone(
-    launcher: Launcher, tmp_path: Path
-) -> None:
-    first, second = launcher.run(2, ["settings"], tmp_path / "output")
-    assert first.code == 0
-    assert "guard_relative" in first.out
-    assert (second.code, second.out, second.err) == (0, "", "")
-
-
-@pytest.mark.long
-def test_accelerate_launches_it(command: list[object], tmp_path: Path, launcher: Launcher) -> None:
-    """The same without our launcher, as a user starts it; who was started leaves its rank."""
-    own, other = tmp_path / "own", tmp_path / "other"
-    roll = tmp_path / "roll"
-    roll.mkdir()
-    (roll / "sitecustomize.py").write_text(
-        "import os, pathlib\n"
-        "if 'RANK' in os.environ:\n"
-        f"    pathlib.Path({str(roll)!r}, 'rank' + os.environ['RANK']).touch()\n"
-    )
-    # Without GPUs accelerate starts one process only, unless it is told that there are some.
-    start = [Path(sys.executable).with_name("accelerate"), "launch", "--multi_gpu"]
-    start += ["--num_processes", "2", "--num_machines", "1", "--mixed_precision", "no"]
-    done = subprocess.run(
-        [*map(str, start), "-m", "tfrnet", *map(str, command), "--state", str(own)],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(roll)},
-    )
-    assert sorted(path.name for path in roll.glob("rank*")) == ["rank0", "rank1"]
-    ended = launcher.run(1, [*command, "--state", other], tmp_path / "output")
-    assert (done.returncode == 0) == (ended[0].code == 0), done.stderr
-    assert done.stdout.count("accepted, forget loss") == ended[0].out.count("accepted, forget loss")
-    assert tensors(own) == tensors(other)
-    assert story(own) == story(other)

@@ -1,0 +1,74 @@
+"""Several real processes share one run: the same bits as one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.distributed.launcher import REQUESTS, Launcher
+from tests.states import story, tensors
+from tfrnet.state.verify import verify
+
+_COUNT_PASSES = """
+import tfrnet.tfr.scoring as scoring
+real = scoring.collate
+def collate(*arguments):
+    with open({folder!r} + f"/passes{{rank}}", "a") as file:
+        file.write("x")
+    return real(*arguments)
+scoring.collate = collate
+"""
+
+
+@pytest.mark.parametrize("settings", ["paper", "fisher", "default"])
+def test_any_number_of_processes_ends_in_the_same_bits(
+    launcher: Launcher, command: list[object], tmp_path: Path, settings: str
+) -> None:
+    more = ["--preset", settings, "--set", "guard_relative=0.05"]
+    states = []
+    for size in (1, 2, 3) if settings == "default" else (1, 2):
+        output, state = tmp_path / f"output{size}", tmp_path / f"state{size}"
+        patch = _COUNT_PASSES.format(folder=str(output))
+        ended = launcher.run(size, [*command, *more, "--state", state], output, patch)
+        assert [end.code for end in ended[1:]] == [0] * (size - 1)
+        assert ended[0].code in (0, 1), ended[0].err
+        assert f"state {state}: generation" in ended[0].out
+        # The first process alone speaks, and all of them work.
+        assert all(end.out == "" for end in ended[1:])
+        passes = [len((output / f"passes{rank}").read_text()) for rank in range(size)]
+        assert max(passes) - min(passes) <= 0.5 * max(passes)
+        states.append(state)
+    assert len(story(states[0])) == REQUESTS
+    for state in states[1:]:
+        assert tensors(state) == tensors(states[0])
+        assert story(state) == story(states[0])
+        assert [check for check in verify(state) if not check.passed] == []
+
+
+def test_weights_spread_over_the_processes_end_in_the_same_bits(
+    launcher: Launcher, command: list[object], tmp_path: Path
+) -> None:
+    """With three, of which one has no pass of its own in every second turn."""
+    size, output = 3, tmp_path / "output"
+    weigh = f"""
+import tfrnet.distributed.processes as processes
+real = processes.shard
+def shard(model, device):
+    whole = sum(p.numel() for p in model.parameters())
+    real(model, device)
+    own = sum(p.to_local().numel() for p in model.parameters())
+    with open({str(output)!r} + f"/share{{rank}}", "w") as file:
+        file.write(str(own / whole))
+processes.shard = shard
+"""
+    fsdp = {"ACCELERATE_USE_FSDP": "true", "FSDP_CPU_RAM_EFFICIENT_LOADING": "true"}
+    spread = [*command, "--state", tmp_path / "spread"]
+    ended = launcher.run(size, spread, output, weigh, fsdp)
+    assert ended[0].code in (0, 1), ended[0].err
+    shares = [float((output / f"share{rank}").read_text()) for rank in range(size)]
+    assert sum(shares) == pytest.approx(1, abs=0.02)
+    assert max(shares) < 0.6
+    launcher.run(1, [*command, "--state", tmp_path / "whole"], output)
+    assert tensors(tmp_path / "spread") == tensors(tmp_path / "whole")
+    assert story(tmp_path / "spread") == story(tmp_path / "whole")
