@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.scale_case import Case
+from tfrnet.experiments.bench.provenance import code_commit
 from tfrnet.state.fs import replace_file
 
 Record = dict[str, Any]
@@ -65,13 +66,16 @@ class Results:
     def add_case(self, case: Case, record: Record) -> None:
         """Keep a record in place of an older one of the same case, and save."""
         kept = [known for known in self.cases if known["case"] != case.to_dict()]
-        self.document["cases"] = [*kept, {"case": case.to_dict()} | record]
+        self.document["cases"] = [
+            *kept,
+            {"case": case.to_dict(), "commit": code_commit()} | record,
+        ]
         self.save()
 
     def add_stream(self, stream: Record) -> None:
         """Keep a stream in place of an older one of the same shape and preset, and save."""
         kept = [s for s in self.growth if _kind(s) != _kind(stream)]
-        self.document["growth"] = [*kept, stream]
+        self.document["growth"] = [*kept, {"commit": code_commit()} | stream]
         self.save()
 
     def save(self) -> None:

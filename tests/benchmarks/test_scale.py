@@ -19,6 +19,7 @@ from benchmarks.scale_shapes import SHAPES, Sizes, Writer, build_model, build_to
 from tfrnet import TFRConfig
 from tfrnet.data.examples import encode
 from tfrnet.errors import InputError
+from tfrnet.experiments.bench.provenance import code_commit
 from tfrnet.experiments.document import stale_tables
 from tfrnet.masking.channels import find_channels
 from tfrnet.masking.mask import ChannelMask
@@ -241,6 +242,7 @@ def test_a_case_without_memory_is_recorded_and_the_next_goes_on(
     monkeypatch.setattr(scale, "measure_case", full)
     assert scale.main(arguments(path, "--methods", "ga,asu")) == 0
     first, second = json.loads(path.read_text())["cases"]
+    assert first.pop("commit") == second["commit"] == code_commit()
     assert first == {"case": Case("tiny", "ga", 256).to_dict(), "error": OUT_OF_MEMORY}
     assert second["case"]["method"] == "asu"
     assert "error" not in second
