@@ -21,7 +21,7 @@ RESULTS = ROOT / "benchmarks" / "results" / "scale-h200.json"
 MORE_STREAMS = ROOT / "benchmarks" / "results" / "scale-growth-cpu.json"
 # The same machine with only so much of its memory left.
 SMALL_CARDS = [ROOT / "benchmarks" / "results" / f"scale-{size}gb.json" for size in (24, 16)]
-# What RESULTS has, measured on other days and machines.
+# What RESULTS has, measured at other times.
 AGAIN = ROOT / "benchmarks" / "results" / "scale-h200-again.json"
 PROCESSES = ROOT / "benchmarks" / "results" / "processes-h200.json"
 DOCUMENT = ROOT / "docs" / "scale.md"
