@@ -8,6 +8,7 @@ import pytest
 
 from tests.distributed.launcher import REQUESTS, Launcher
 from tests.states import story, tensors
+from tfrnet.state.store import StateStore
 from tfrnet.state.verify import verify
 
 _COUNT_PASSES = """
@@ -72,3 +73,20 @@ processes.shard = shard
     launcher.run(1, [*command, "--state", tmp_path / "whole"], output)
     assert tensors(tmp_path / "spread") == tensors(tmp_path / "whole")
     assert story(tmp_path / "spread") == story(tmp_path / "whole")
+
+
+def test_only_the_first_process_writes(
+    launcher: Launcher, command: list[object], tmp_path: Path
+) -> None:
+    """The other one would end at once if it touched a state's file."""
+    forbidden = """
+import os, tfrnet.state.fs as fs
+if rank:
+    for name in ("write", "fsync", "rename", "truncate", "replace_file"):
+        setattr(fs, name, lambda *a, **b: os._exit(9))
+"""
+    arguments = [*command, "--state", tmp_path / "state"]
+    first, second = launcher.run(2, arguments, tmp_path / "output", forbidden)
+    assert first.code in (0, 1), first.err
+    assert second.code == 0
+    assert StateStore.open(tmp_path / "state").history.requests_seen == REQUESTS

@@ -81,16 +81,7 @@ def score_answers(
     shared = list(_batches(units, batch_size))
 
     def work(batch: list[_Unit]) -> list[tuple[_Read, _Statistics]]:
-        def of_units(part: list[int], size: int) -> list[tuple[_Read, _Statistics]]:
-            return list(_score_batch(model, [batch[i] for i in part], size, moments))
-
-        def of_part(part: list[int]) -> list[tuple[_Read, _Statistics]]:
-            return of_units(part, batch_size if len(part) == len(batch) else len(part))
-
-        whole = list(range(len(batch)))
-        # A unit by itself may still have several answers that go on in one pass.
-        parts = in_parts(whole, of_part, last_resort=lambda part: of_units(part, 1))
-        return [scored for part in parts for scored in part]
+        return _score_in_parts(model, batch, batch_size, moments)
 
     for batch, scored in zip(shared, team.map_objects(shared, work), strict=True):
         for read, statistics in scored:
@@ -150,6 +141,23 @@ def _packed(
         pack.append(part)
     if pack:
         yield pack
+
+
+def _score_in_parts(
+    model: PreTrainedModel, batch: Sequence[_Unit], batch_size: int, moments: bool
+) -> list[tuple[_Read, _Statistics]]:
+    """Score a batch, in halves where the memory does not hold it."""
+
+    def score(part: list[int], size: int) -> list[tuple[_Read, _Statistics]]:
+        return list(_score_batch(model, [batch[i] for i in part], size, moments))
+
+    parts = in_parts(
+        list(range(len(batch))),
+        lambda part: score(part, batch_size if len(part) == len(batch) else len(part)),
+        # A unit by itself may still have several answers that go on in one pass.
+        last_resort=lambda part: score(part, 1),
+    )
+    return [scored for part in parts for scored in part]
 
 
 def _score_batch(

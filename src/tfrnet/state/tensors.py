@@ -53,8 +53,7 @@ def tensors_digest(tensors: Mapping[str, torch.Tensor]) -> str:
 def tensors_file(tensors: Mapping[str, torch.Tensor], facts: Mapping[str, str]) -> bytes:
     """Return a safetensors file; equal tensors and facts give equal bytes.
 
-    The library has the facts in an order of chance, so they are put in order in its header, which
-    that makes neither longer nor shorter.
+    The library has the facts in an order of chance, so they are put in order in its header.
     """
     here = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     data: bytes = save(here, dict(facts))
@@ -62,5 +61,6 @@ def tensors_file(tensors: Mapping[str, torch.Tensor], facts: Mapping[str, str]) 
     end = _LENGTH_BYTES + size
     header = json.loads(data[_LENGTH_BYTES:end])
     header["__metadata__"] = dict(sorted(facts.items()))
-    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-    return b"".join([data[:_LENGTH_BYTES], text.ljust(size), memoryview(data)[end:]])
+    # As long as it was, so that tensors stay where they are aligned.
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode().ljust(size)
+    return b"".join([len(text).to_bytes(_LENGTH_BYTES, "little"), text, memoryview(data)[end:]])
