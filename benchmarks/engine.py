@@ -29,12 +29,12 @@ from tfrnet import TFRConfig, load_model
 from tfrnet.data.examples import Encoded
 from tfrnet.masking.channels import find_channels
 from tfrnet.masking.mask import ChannelMask
+from tfrnet.methods.tfr.scoring import ScoreOptions, gradients_of
+from tfrnet.methods.tfr.state import ChannelState
 from tfrnet.models.export import export_dense
 from tfrnet.models.forward import answer_losses, collate, frozen
 from tfrnet.state.manifest import Manifest
 from tfrnet.state.store import StateStore
-from tfrnet.tfr.memory import ChannelState
-from tfrnet.tfr.scoring import ScoreOptions, gradients_of
 
 MODEL = "smollm2-135m"
 BATCH, LENGTH, ANSWER = 8, 64, 8
@@ -48,7 +48,7 @@ def examples() -> list[Encoded]:
 
 
 def mask_of(model, share_suppressed: float = 0.03) -> ChannelMask:
-    index = find_channels(model, TFRConfig())
+    index = find_channels(model)
     mask = ChannelMask(model, index)
     generator = torch.Generator().manual_seed(1)
     values = torch.ones(index.total)
@@ -197,7 +197,7 @@ def measure_generation() -> dict[str, float]:
 
 def measure_commit() -> dict[str, float]:
     model = load_model(MODEL).model
-    index = find_channels(model, TFRConfig())
+    index = find_channels(model)
     state = ChannelState.initial(index.total, with_fisher=True)
     manifest = Manifest(MODEL, "", TFRConfig().to_dict(), index.to_list(), 0, [])
     record = {"id": "r", "outcome": "accepted", "request_digest": "", "top_channels": [0] * 128}

@@ -18,18 +18,17 @@ from typing import Any
 import torch
 from torch.nn.functional import normalize
 
-from tfrnet import TFRConfig
 from tfrnet.data.examples import encode_all
 from tfrnet.data.items import Item
 from tfrnet.data.protocol import Sizes, make_split
 from tfrnet.data.sources import Source
-from tfrnet.experiments.search import FIRST_TUNING_SEED
 from tfrnet.masking.channels import find_channels
 from tfrnet.masking.mask import ChannelMask
+from tfrnet.methods.tfr.scoring import ScoreOptions, gradients_of
+from tfrnet.methods.tfr.steps.least_move import Bounds, Rows, least_move
+from tfrnet.methods.tfr.steps.odds import certainty_weights, log_odds_gradients
 from tfrnet.models.load import load_model
-from tfrnet.tfr.least_move import Bounds, Rows, least_move
-from tfrnet.tfr.odds import certainty_weights, log_odds_gradients
-from tfrnet.tfr.scoring import ScoreOptions, gradients_of
+from tfrnet_bench.search import FIRST_TUNING_SEED
 
 _FALL = 10.0
 _RETAIN = {"own": 96, "other": 24}
@@ -47,7 +46,7 @@ def main() -> None:
     loaded = load_model(options.model, "float32", options.device)
     sizes = Sizes(requests=2, forget_eval=16, heldout=16)
     split = make_split(options.stream, FIRST_TUNING_SEED, Source("folder", options.data_dir), sizes)
-    with ChannelMask(loaded.model, find_channels(loaded.model, TFRConfig())) as mask:
+    with ChannelMask(loaded.model, find_channels(loaded.model)) as mask:
 
         def rows(items: tuple[Item, ...]) -> tuple[torch.Tensor, torch.Tensor]:
             examples = encode_all([i.example() for i in items], loaded.tokenizer, 256, "items")

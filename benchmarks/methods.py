@@ -20,14 +20,14 @@ from typing import Any
 
 import torch
 
+from tfrnet.core.versions import versions
 from tfrnet.data.protocol import Split, make_split
 from tfrnet.data.sources import Source
 from tfrnet.data.tasks import find_task
 from tfrnet.evaluation.evaluator import Evaluator
 from tfrnet.evaluation.tasks import evaluate_task
+from tfrnet.method import find_method, method_names
 from tfrnet.models.load import LoadedModel, load_model
-from tfrnet.unlearner import find_method, method_names
-from tfrnet.versions import versions
 
 MEASURED = ("guard", "forget_loss")
 
@@ -54,7 +54,7 @@ def main() -> None:
     run(loaded, "ga", "default", options.trained, split, options.items)
     untouched = inference_seconds(loaded, split, options.items)
     for name in options.methods.split(","):
-        presets = find_method(name).config.presets()
+        presets = find_method(name).config_class.presets()
         for preset in options.presets.split(","):
             if preset not in presets:
                 continue
@@ -86,11 +86,11 @@ def run(
 ) -> dict[str, Any]:
     """Apply the first request by one method, and take it back."""
     method = find_method(name)
-    config = method.config.preset(preset)
+    config = method.config_class.preset(preset)
     if trained and "trained" in config.to_dict() and name not in ("llm-eraser", "o3"):
         config = config.with_overrides([f"trained={trained}"])
     retain, guard = split.retain_examples(), split.guard_examples()
-    unlearner = method.unlearner(loaded.model, loaded.tokenizer, retain, config, guard=guard)
+    unlearner = method(loaded.model, loaded.tokenizer, retain, config, guard=guard)
     try:
         outcome = unlearner.forget(split.requests()[0])
         moved = changed_share(unlearner)

@@ -22,13 +22,12 @@ from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.scale_rates import describe_machine, find_device, timed
 from benchmarks.scale_shapes import SHAPES, Writer, build_model, build_tokenizer
-from tfrnet import TFRConfig
 from tfrnet.data.examples import Encoded, encode_all
 from tfrnet.masking.channels import find_channels
 from tfrnet.masking.mask import ChannelMask
+from tfrnet.methods.tfr.scoring import ScoreOptions, score_channels
 from tfrnet.models.forward import evaluate_losses
 from tfrnet.models.load import use_tensor_cores
-from tfrnet.tfr.scoring import ScoreOptions, score_channels
 
 # The last of an example's tokens is no input.
 _LENGTH = 256 + 1
@@ -66,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "weight_bytes": sum(parameter.nbytes for parameter in model.parameters()),
         "rows": [],
     }
-    with ChannelMask(model, find_channels(model, TFRConfig())) as mask:
+    with ChannelMask(model, find_channels(model)) as mask:
         mask.set(torch.rand(mask.index.total) * 0.1 + 0.9)
         for compiled in (False, True):
             with mask.compiled(options.backend) if compiled else nullcontext():

@@ -26,10 +26,10 @@ import torch.distributed as dist
 from benchmarks.scale_rates import describe_machine, find_device, timed
 from benchmarks.scale_shapes import SHAPES, Sizes, Writer, build_model, build_tokenizer
 from tfrnet import TFRConfig
+from tfrnet.core.team import SOLO, Team
 from tfrnet.distributed.follow import follow
 from tfrnet.distributed.messages import Load
 from tfrnet.distributed.processes import ProcessTeam
-from tfrnet.distributed.team import SOLO, Team
 from tfrnet.distributed.together import load_together
 from tfrnet.models.load import LoadedModel, use_tensor_cores
 from tfrnet.session import Session
@@ -175,7 +175,7 @@ def _lead(
             took, outcome = timed(lambda request=request: session.forget(request), device)
             seconds.append(took)
             told = [outcome.outcome, outcome.forget_loss_after, outcome.guard_loss_after]
-            states.append([session.net.state.digest(), *told])
+            states.append([session.unlearner.state.digest(), *told])
     if isinstance(team, ProcessTeam):
         team.end()
     on_gpu = device.type == "cuda"

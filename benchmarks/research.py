@@ -27,8 +27,8 @@ from tfrnet.data.tasks import find_task
 from tfrnet.evaluation.evaluator import Evaluator
 from tfrnet.evaluation.metrics.continual import trade_off
 from tfrnet.evaluation.tasks import evaluate_task
-from tfrnet.experiments.search import FIRST_TUNING_SEED, read_rows
 from tfrnet.models.load import LoadedModel, load_model, use_tensor_cores
+from tfrnet_bench.search import FIRST_TUNING_SEED, read_rows
 
 Row = dict[str, Any]
 _EVERY = 5

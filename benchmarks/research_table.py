@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import Any
 
 from tfrnet.data.protocol import STREAMS
-from tfrnet.experiments.search import read_rows
+from tfrnet_bench.search import read_rows
 
 Row = Mapping[str, Any]
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tfrnet.experiments.bench.writing import write_outputs
-from tfrnet.experiments.document import fill_document
-from tfrnet.experiments.results import read_run
-from tfrnet.experiments.tables import all_tables
+from tfrnet_bench.document import fill_document
+from tfrnet_bench.results import read_run
+from tfrnet_bench.run.writing import write_outputs
+from tfrnet_bench.tables import all_tables
 
 ROOT = Path(__file__).parents[1]
 RUN = ROOT / "benchmarks" / "results" / "paper"

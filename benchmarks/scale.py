@@ -40,7 +40,7 @@ from benchmarks.scale_rates import Rates, describe_machine, find_device, measure
 from benchmarks.scale_results import OUT_OF_MEMORY, Record, Results
 from benchmarks.scale_shapes import SHAPES, build_model
 from tfrnet import TFRConfig
-from tfrnet.errors import InputError
+from tfrnet.core.errors import InputError
 from tfrnet.models.load import use_tensor_cores
 
 CHANNELS = (ALL_CHANNELS, "down_proj", "q_proj+v_proj")

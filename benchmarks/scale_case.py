@@ -15,12 +15,13 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from benchmarks.scale_count import counted, floor, optimiser_bytes, scoring_operations
 from benchmarks.scale_rates import Rates, timed
 from benchmarks.scale_shapes import Sizes, Writer, build_tokenizer
+from tfrnet.core.outcome import Outcome
+from tfrnet.core.settings import Settings
 from tfrnet.data.examples import Encoded, Example, encode_all
 from tfrnet.data.requests import Request
-from tfrnet.outcome import Outcome
-from tfrnet.settings import Settings
-from tfrnet.tfr.scoring import ScoreOptions, ScoreSet, score_sets
-from tfrnet.unlearner import Unlearner, find_method
+from tfrnet.method import find_method
+from tfrnet.methods.tfr.scoring import ScoreOptions, ScoreSet, score_sets
+from tfrnet.unlearner import Unlearner
 
 ALL_CHANNELS = "all-linear"
 # Every method is measured at this length, and one also at others and on fewer channels.
@@ -110,7 +111,7 @@ def measure_case(case: Case, bench: Bench) -> dict[str, Any]:
     data = _data(case, bench.sizes)
     config = settings(case, bench)
     weight_bytes = sum(p.nbytes for p in bench.model.parameters())
-    unlearner = find_method(VARIANTS[case.method][0]).unlearner(
+    unlearner = find_method(VARIANTS[case.method][0])(
         bench.model,
         data.tokenizer,
         data.retain,

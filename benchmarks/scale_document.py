@@ -12,8 +12,8 @@ from pathlib import Path
 from benchmarks.scale_case import ALL_CHANNELS, METHOD_LENGTH, OVER_LENGTHS, VARIANTS
 from benchmarks.scale_results import Record
 from benchmarks.scale_shapes import SHAPES
-from tfrnet.experiments.document import fill_document
-from tfrnet.experiments.tables.table import Table
+from tfrnet_bench.document import fill_document
+from tfrnet_bench.tables.table import Table
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "scale-h200.json"

@@ -94,7 +94,7 @@ def summary(columns: Mapping[str, Sequence[Any]]) -> dict[str, dict[str, float]]
 
 
 def _one_request(session: Session, request: Request) -> dict[str, Any]:
-    device = session.net.model.device
+    device = session.unlearner.model.device
     synchronise(device)
     start = time.perf_counter()
     outcome = session.forget(request)

@@ -18,7 +18,7 @@ from matplotlib.ticker import NullFormatter, ScalarFormatter
 
 from benchmarks.scale_case import ALL_CHANNELS, METHOD_LENGTH, OVER_LENGTHS, VARIANTS
 from benchmarks.scale_shapes import SHAPES
-from tfrnet.experiments.figures.style import (
+from tfrnet_bench.figures.style import (
     BLACK,
     BLUE,
     GREEN,

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from tfrnet.versions import versions
+from tfrnet.core.versions import versions
 
 _TRIALS = 7
 # Rows, inner size, columns: squares, and a batch through projections of LLaMA 7B.

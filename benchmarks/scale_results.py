@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.scale_case import Case
-from tfrnet.experiments.bench.provenance import code_commit
-from tfrnet.state.fs import replace_file
+from tfrnet.core.files import replace_file
+from tfrnet_bench.run.provenance import code_commit
 
 Record = dict[str, Any]
 OUT_OF_MEMORY = "out of memory"

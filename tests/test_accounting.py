@@ -5,7 +5,7 @@ import time
 import pytest
 import torch
 
-from tfrnet.accounting import Account
+from tfrnet.core.cost import Account
 
 
 def test_a_large_tensor_that_is_gone_again_is_in_the_peak():

@@ -4,7 +4,7 @@ import math
 import pytest
 
 from tfrnet import TFRConfig
-from tfrnet.errors import InputError
+from tfrnet.core.errors import InputError
 
 # The numbers of the method's contract, written out here a second time on purpose.
 PAPER = {

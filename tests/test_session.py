@@ -13,11 +13,11 @@ import torch
 from safetensors.torch import load_file
 
 from tests import tiny
-from tfrnet.config import TFRConfig
+from tfrnet.core.errors import InputError, TfrnetWarning
 from tfrnet.data.examples import Example
 from tfrnet.data.requests import Request
-from tfrnet.errors import InputError, TfrnetWarning
 from tfrnet.masking.mask import ChannelMask
+from tfrnet.methods.tfr.config import TFRConfig
 from tfrnet.session import Session
 from tfrnet.state.verify import verify
 
@@ -67,13 +67,13 @@ def entries(folder: Path) -> list[dict]:
 
 def reject_everything(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the guard loss rise with any mask but the present one."""
-    real, present = session.net._losses, session.net.state.mask.clone()
+    real, present = session.unlearner._losses, session.unlearner.state.mask.clone()
 
     def worse(examples: list) -> torch.Tensor:
-        shown = torch.equal(session.net.mask.values, present)
+        shown = torch.equal(session.unlearner.mask.values, present)
         return real(examples) + (0.0 if shown else 100.0)
 
-    monkeypatch.setattr(session.net, "_losses", worse)
+    monkeypatch.setattr(session.unlearner, "_losses", worse)
 
 
 # The same request again
@@ -88,7 +88,7 @@ def test_a_request_that_is_applied_is_refused_and_nothing_changes(
         with pytest.raises(InputError, match="'request-0' is applied already; nothing was changed"):
             session.forget(STREAM[0])
         assert {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()} == before
-        assert session.net.requests_seen == 1
+        assert session.unlearner.requests_seen == 1
 
 
 def test_an_applied_id_with_other_words_is_refused(open_session: OpenSession, folder: Path) -> None:
@@ -130,13 +130,13 @@ def test_a_rejected_request_leaves_every_tensor_and_is_in_the_ledger(
 ) -> None:
     with open_session() as session:
         session.forget(STREAM[0])
-        before, in_memory = generations(folder), session.net.state.digest()
+        before, in_memory = generations(folder), session.unlearner.state.digest()
         reject_everything(session, monkeypatch)
         outcome = session.forget(STREAM[1])
         assert outcome.outcome == "rejected"
         assert "over the limit" in outcome.reason
-        assert session.net.state.digest() == in_memory
-        assert torch.equal(session.net.mask.values, session.net.state.mask)
+        assert session.unlearner.state.digest() == in_memory
+        assert torch.equal(session.unlearner.mask.values, session.unlearner.state.mask)
     assert generations(folder) == before
     last = entries(folder)[-1]
     assert (last["id"], last["outcome"], last["generation"]) == ("request-1", "rejected", 1)
@@ -179,22 +179,22 @@ def test_retry_rejected_tries_again_and_an_acceptance_then_counts(
 
 def test_guard_examples_stay_the_same_when_the_retain_data_grow(open_session: OpenSession) -> None:
     with open_session() as session:
-        chosen = session.net.guard
+        chosen = session.unlearner.guard
         loss = session.forget(STREAM[0]).guard_loss_after
     assert len(chosen) == 6 < len(RETAIN)
     grown = [*tiny.examples(9, offset=500), *reversed(RETAIN)]
     with open_session(retain=grown) as session:
-        assert session.net.guard == chosen
+        assert session.unlearner.guard == chosen
         assert session.forget(STREAM[1]).guard_loss_before == pytest.approx(loss, rel=1e-6)
 
 
 def test_guard_examples_of_their_own_file_stay_the_same(open_session: OpenSession) -> None:
     guard = tiny.examples(10, offset=200)
     with open_session(guard=guard) as session:
-        chosen = session.net.guard
+        chosen = session.unlearner.guard
         assert set(chosen) <= set(guard)
     with open_session(guard=[*tiny.examples(5, offset=300), *guard]) as session:
-        assert session.net.guard == chosen
+        assert session.unlearner.guard == chosen
     with pytest.raises(InputError, match="6 of the 6 guard examples"):
         open_session()
 
@@ -203,7 +203,7 @@ def test_missing_guard_examples_are_an_error_that_counts_them(
     open_session: OpenSession, folder: Path
 ) -> None:
     with open_session() as session:
-        lost = session.net.guard[0]
+        lost = session.unlearner.guard[0]
         session.forget(STREAM[0])
     before = entries(folder)
     with pytest.raises(InputError, match=r"1 of the 6 guard examples .* fixed for the life"):
@@ -292,8 +292,10 @@ def test_a_loss_that_is_not_finite_is_a_clear_error_and_changes_nothing(
         with pytest.raises(InputError, match=f"{message} .*nothing was changed"):
             session.forget(Request("odd", tuple(data["request"])))
         assert len(entries(folder)) == 1
-        assert torch.equal(session.net.mask.values, torch.ones_like(session.net.mask.values))
-        assert session.net.requests_seen == 0
+        assert torch.equal(
+            session.unlearner.mask.values, torch.ones_like(session.unlearner.mask.values)
+        )
+        assert session.unlearner.requests_seen == 0
     assert list(generations(folder)) == ["00000000.safetensors"]
 
 
@@ -303,9 +305,9 @@ def test_an_error_in_mid_request_leaves_the_mask_as_it_was(
     """Ctrl-C at each stage of a request: model, memory and disk stay before the request."""
     with open_session() as session:
         session.forget(STREAM[0])
-        mask, lines = session.net.state.mask.clone(), entries(folder)
+        mask, lines = session.unlearner.state.mask.clone(), entries(folder)
         stages: list[str] = []
-        session.net.propose(STREAM[1], stages.append)
+        session.unlearner.propose(STREAM[1], stages.append)
         assert len(stages) >= 3
         for stop in range(len(stages)):
             seen: list[str] = []
@@ -317,7 +319,7 @@ def test_an_error_in_mid_request_leaves_the_mask_as_it_was(
 
             with pytest.raises(KeyboardInterrupt):
                 session.forget(STREAM[1], interrupt)
-            assert torch.equal(session.net.mask.values, mask)
+            assert torch.equal(session.unlearner.mask.values, mask)
             assert entries(folder) == lines
         assert session.forget(STREAM[1]).accepted
 
@@ -377,11 +379,11 @@ def test_rollback_puts_mask_and_memory_back_and_the_request_can_come_again(
 ) -> None:
     with open_session() as session:
         session.forget(STREAM[0])
-        first = session.net.state.digest()
+        first = session.unlearner.state.digest()
         session.forget(STREAM[1])
         session.rollback(1)
-        assert session.net.state.digest() == first
-        assert torch.equal(session.net.mask.values, session.net.state.mask)
+        assert session.unlearner.state.digest() == first
+        assert torch.equal(session.unlearner.mask.values, session.unlearner.state.mask)
         assert session.is_applied(STREAM[0])
         assert not session.is_applied(STREAM[1])
         assert session.forget(STREAM[1]).accepted
@@ -422,7 +424,7 @@ def test_compiled_layers_give_the_same_requests_and_the_ledger_says_so(
         with open_session(tmp_path / str(compiled), config=MIXED, compiled=compiled) as session:
             list(session.run(STREAM))
             ledgers.append([entry for entry in session.store.entries if "outcome" in entry])
-            masks.append(session.net.state.mask)
+            masks.append(session.unlearner.state.mask)
     assert [entry["compiled"] for ledger in ledgers for entry in ledger] == [False] * 4 + [True] * 4
     for plain, other in zip(*ledgers, strict=True):
         assert other["outcome"] == plain["outcome"]

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOMES = {
-    "TFRConfig": "tfrnet.config",
-    "InputError": "tfrnet.errors",
-    "StateError": "tfrnet.errors",
-    "TfrnetError": "tfrnet.errors",
-    "Outcome": "tfrnet.outcome",
-    "apply_state": "tfrnet.state.apply",
+    "TFRConfig": "tfrnet.methods.tfr.config",
+    "InputError": "tfrnet.core.errors",
+    "StateError": "tfrnet.core.errors",
+    "TfrnetError": "tfrnet.core.errors",
+    "Outcome": "tfrnet.core.outcome",
+    "apply_state": "tfrnet.method_state",
     "Example": "tfrnet.data.examples",
     "Request": "tfrnet.data.requests",
     "read_requests": "tfrnet.data.requests",
     "read_examples": "tfrnet.data.requests",
     "load_model": "tfrnet.models.load",
-    "TFRNet": "tfrnet.tfr.controller",
+    "TFRNet": "tfrnet.methods.tfr.model",
     "Session": "tfrnet.session",
 }
 
@@ -42,15 +42,15 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from tfrnet.config import TFRConfig
+    from tfrnet.core.errors import InputError, StateError, TfrnetError
+    from tfrnet.core.outcome import Outcome
     from tfrnet.data.examples import Example
     from tfrnet.data.requests import Request, read_examples, read_requests
-    from tfrnet.errors import InputError, StateError, TfrnetError
+    from tfrnet.method_state import apply_state
+    from tfrnet.methods.tfr.config import TFRConfig
+    from tfrnet.methods.tfr.model import TFRNet
     from tfrnet.models.load import load_model
-    from tfrnet.outcome import Outcome
     from tfrnet.session import Session
-    from tfrnet.state.apply import apply_state
-    from tfrnet.tfr.controller import TFRNet
 
 
 def __getattr__(name: str) -> Any:

@@ -7,20 +7,22 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tfrnet.core.errors import InputError, TfrnetWarning
+from tfrnet.core.outcome import Outcome
+from tfrnet.core.settings import Settings
+from tfrnet.core.team import SOLO, Team
+from tfrnet.core.versions import versions
 from tfrnet.data.examples import Example
 from tfrnet.data.requests import Request
 from tfrnet.distributed.messages import Adopt, Begin, Propose, Restore
 from tfrnet.distributed.shard import known_fingerprint
-from tfrnet.distributed.team import SOLO, Team
-from tfrnet.errors import InputError, TfrnetWarning
-from tfrnet.outcome import Outcome
-from tfrnet.settings import Settings
+from tfrnet.method import DEFAULT, find_method
+from tfrnet.method_state import read_state, settings_of
 from tfrnet.state.applied import is_applied, refuse_applied
 from tfrnet.state.digests import example_digest, request_digest
 from tfrnet.state.manifest import Manifest
 from tfrnet.state.store import DEFAULT_KEEP, StateStore
-from tfrnet.unlearner import Report, Unlearner, find_method
-from tfrnet.versions import versions
+from tfrnet.unlearner import Report, Unlearner
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -39,7 +41,7 @@ class Session:
 
     A new state is made where none is. An existing one brings its own method, config, seed and
     guard examples; settings given here must agree with it. `method` is one of
-    `tfrnet.unlearner.method_names()`, TFR-Net without it.
+    `tfrnet.method.method_names()`, TFR-Net without it.
     """
 
     def __init__(
@@ -70,19 +72,21 @@ class Session:
             if known:
                 for repair in known.repairs:
                     warnings.warn(f"repaired {folder}: {repair}", TfrnetWarning, stacklevel=2)
-                known.manifest.refuse_settings(folder, method, config, seed)
+                known.manifest.refuse_method(folder, method)
+                made = settings_of(known.manifest)
+                known.manifest.refuse_settings(folder, made, config, seed)
                 known.manifest.refuse_base(folder, base)
-            chosen = find_method(known.manifest.method if known else method or "tfr")
-            if config is not None and not isinstance(config, chosen.config):
+            chosen = find_method(known.manifest.method if known else method or DEFAULT)
+            if config is not None and not isinstance(config, chosen.config_class):
                 raise InputError(
-                    f"method {chosen.name} takes a {chosen.config.__name__}, "
+                    f"method {chosen.method} takes a {chosen.config_class.__name__}, "
                     f"not a {type(config).__name__}"
                 )
-            self.net: Unlearner[Any] = chosen.unlearner(
+            self.unlearner: Unlearner[Any] = chosen(
                 model,
                 tokenizer,
                 retain,
-                config or (known.manifest.settings() if known else chosen.config()),
+                config or (made if known else chosen.config_class()),
                 guard=_fixed_guard(known, guard, retain),
                 seed=(known.manifest.seed if known else 0) if seed is None else seed,
                 batch_size=batch_size,
@@ -97,22 +101,22 @@ class Session:
         name = model_name or getattr(model, "name_or_path", "") or type(model).__name__
         try:
             if known:
-                known.manifest.refuse_layout(folder, self.net.layout())
+                known.manifest.refuse_layout(folder, self.unlearner.layout())
             self._begin_together()
             known = known or StateStore.create(
-                folder, lambda key: self._manifest(name, base, key), self.net.state
+                folder, lambda key: self._manifest(name, base, key), self.unlearner.state
             )
             self.store = known
             self._sync()
         except BaseException:
-            self.net.detach()
+            self.unlearner.detach()
             if known:
                 known.close()
             raise
 
     def _begin_together(self) -> None:
         """Let the other processes, if there are any, do what was done here."""
-        net = self.net
+        net = self.unlearner
         self.team.tell(
             Begin(net.method, net.config.to_dict(), net.retain, net.guard, net.seed, net.passes)
         )
@@ -123,25 +127,25 @@ class Session:
         return Manifest(
             model=model_name,
             fingerprint=base,
-            config=self.net.config.to_dict(),
-            channels=self.net.layout(),
-            seed=self.net.seed,
-            guard=[example_digest(example, key) for example in self.net.guard],
-            method=self.net.method,
+            config=self.unlearner.config.to_dict(),
+            channels=self.unlearner.layout(),
+            seed=self.unlearner.seed,
+            guard=[example_digest(example, key) for example in self.unlearner.guard],
+            method=self.unlearner.method,
         )
 
     def _sync(self) -> None:
         """Take over what the disk says."""
         self.store.refresh()
-        state, seen = self.store.load(), self.store.history.requests_seen
+        state, seen = read_state(self.store), self.store.history.requests_seen
         if not self.team.is_over:
             self.team.tell(Restore(state.tensors(), seen))
-        self.net.restore(state)
-        self.net.requests_seen = seen
+        self.unlearner.restore(state)
+        self.unlearner.requests_seen = seen
 
     def close(self) -> None:
         """Leave the model as it was and release the state."""
-        self.net.detach()
+        self.unlearner.detach()
         self.store.close()
 
     def __enter__(self) -> Session:
@@ -162,7 +166,7 @@ class Session:
     def forget(self, request: Request, report: Report | None = None) -> Outcome:
         """Apply one request and commit it, or leave everything as it was."""
         refuse_applied(self.store, request)
-        store, net = self.store, self.net
+        store, net = self.store, self.unlearner
         self.team.tell(Propose(request))
         with self.team.together():  # an error in here is one for all
             proposal = net.propose(request, report)
@@ -199,7 +203,7 @@ class Session:
         skipped: Callable[[Request], None] | None = None,
     ) -> Iterator[Outcome]:
         """Apply a stream, yielding each outcome; what an earlier run did is not done again."""
-        self.net.prepare(requests)
+        self.unlearner.prepare(requests)
         for request in requests:
             done = self.is_applied(request)
             if done or (self.was_rejected(request) and not retry_rejected):

@@ -1,34 +1,39 @@
-"""The protocol that every unlearning method follows, and the registry that finds it by name.
-
-A method is one module: `tfrnet.baselines.NAME` (with _ for -), or TFR-Net's own. The module has a
-`METHOD`. Nothing else needs to know of a new method.
-"""
+"""The base class of all methods: data, guard, and a request taken as a whole or not at all."""
 
 from __future__ import annotations
 
-import pkgutil
+import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from importlib import import_module
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from tfrnet.errors import InputError
+from safetensors.torch import load as load_tensors
+
+from tfrnet.core import files
+from tfrnet.core.cost import Account
+from tfrnet.core.effect import Effect
+from tfrnet.core.errors import InputError
+from tfrnet.core.outcome import Outcome
+from tfrnet.core.search_space import SearchSpace
+from tfrnet.core.settings import Settings
+from tfrnet.core.team import SOLO, Team
+from tfrnet.core.tensors import State, tensors_file
+from tfrnet.data.examples import Encoded, Example, encode_all
+from tfrnet.data.requests import Request, refuse_overlap
+from tfrnet.data.sampling import sample_indices
+from tfrnet.models.device_memory import free_all_of, is_out_of_memory
+from tfrnet.models.forward import evaluate_losses, frozen
+from tfrnet.models.passes import Passes
 
 if TYPE_CHECKING:
     import torch
-    from transformers import PreTrainedModel
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from tfrnet.data.examples import Encoded, Example
-    from tfrnet.data.requests import Request
-    from tfrnet.models.passes import Passes
-    from tfrnet.outcome import Outcome
-    from tfrnet.settings import Settings
-    from tfrnet.state.tensors import State
 
 Report = Callable[[str], None]
-S = TypeVar("S", bound="State")
-_TFR = "tfr"
+S = TypeVar("S", bound=State)
 
 
 @dataclass(frozen=True)
@@ -39,81 +44,139 @@ class Proposal(Generic[S]):
     outcome: Outcome
 
 
-class Effect(Protocol):
-    """How a method's states act on a live model, until `detach`."""
-
-    @property
-    def model(self) -> PreTrainedModel:
-        """The model acted on."""
-
-    def show(self, state: State) -> None:
-        """Let the model act as in a state."""
-
-    def layout(self) -> list[list[Any]]:
-        """Return what a state's tensors belong to in the model: names and sizes."""
-
-    def folded(self) -> dict[str, torch.Tensor]:
-        """Return the weights that an ordinary model needs to act like this one."""
-
-    def detach(self) -> None:
-        """Leave the model as it was before."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, *exception: object) -> None: ...
-
-
-class Unlearner(Protocol[S]):
+class Unlearner(ABC, Generic[S]):
     """A method at work on one model, in memory. `tfrnet.Session` adds the state on disk.
 
     A request either becomes the new state as a whole or leaves everything as it was. `forget` is
     `propose`, then `adopt`; whoever keeps states on disk commits in between.
+
+    A method is a subclass that a module of `tfrnet.methods`, or an entry point of that name, calls
+    `METHOD`. It says the class variables below, its effect on the model, and `_propose`.
     """
 
-    requests_seen: int
+    # The name on the command line, in tables, and in one line.
+    method: ClassVar[str]
+    label: ClassVar[str]
+    about: ClassVar[str]
+    config_class: ClassVar[type[Settings]]
+    # Whether its states are a mask over channels, in the tensor `mask`.
+    has_mask: ClassVar[bool] = False
+    # Whether an ordinary model folder can act like its states.
+    exportable: ClassVar[bool] = True
+    # Whether several processes can share a request.
+    shares_work: ClassVar[bool] = False
+    # Whether the model's layers may be compiled for it.
+    can_be_compiled: ClassVar[bool] = False
+    # What `tfrnet search` tries; a method without it is not searched.
+    search_space: ClassVar[SearchSpace | None] = None
+    # What to tell a user whose device's memory is too small.
+    saves_memory: ClassVar[str] = (
+        "a smaller --batch-size or --gradient-checkpointing needs less, and in a new state "
+        "trained=lora"
+    )
+    state: S
+    effect: Effect
+    retain: list[Example]
+    _retain_encoded: list[Encoded]
 
-    @property
-    def effect(self) -> Effect:
-        """How its state acts on the model."""
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        retain: Sequence[Example],
+        config: Any = None,
+        *,
+        guard: Sequence[Example] | None = None,
+        seed: int = 0,
+        batch_size: int | None = None,
+        gradient_checkpointing: bool = False,
+        compiled: bool = False,
+        passes: Passes | None = None,
+        team: Team = SOLO,
+    ) -> None:
+        if batch_size is not None and batch_size < 1:
+            raise InputError(f"the batch size must be at least 1, not {batch_size}")
+        if team.size > 1 and not self.shares_work:
+            raise InputError(
+                f"method {self.method} runs in one process; it cannot share its work among "
+                f"{team.size}"
+            )
+        if compiled and not self.can_be_compiled:
+            raise InputError(f"method {self.method} does not compile the model")
+        config = self.config_class() if config is None else config
+        self.model = model
+        self.config = config
+        self.tokenizer = tokenizer
+        self.seed = seed
+        self.team = team
+        self.guard = choose_guard(guard or retain, config.guard_examples, seed)
+        self.requests_seen = 0
+        positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+        self._max_length = min(config.max_length, positions or config.max_length)
+        self._set_retain(retain)
+        self._guard_encoded = self._encode(self.guard, "guard data")
+        if passes is None and batch_size is not None:
+            passes = Passes(
+                batch_size, gradient_checkpointing=gradient_checkpointing, compiled=compiled
+            )
+        self.passes = passes or self._automatic_passes(gradient_checkpointing, compiled)
+        self._guard_loss: float | None = None
 
-    @property
-    def config(self) -> Settings:
-        """The method's settings."""
+    # What a method says
 
-    @property
-    def seed(self) -> int:
-        """The seed of all samples."""
+    @abstractmethod
+    def _propose(
+        self, name: str, forget: list[Encoded], say: Report, account: Account
+    ) -> Proposal[S]:
+        """Work out a request. What is shown on the model meanwhile is put back by the caller."""
+
+    @classmethod
+    @abstractmethod
+    def attach(cls, model: PreTrainedModel, config: Any, seed: int = 0) -> Effect:
+        """Put the method's effect on a model, as before the first request."""
+
+    @classmethod
+    @abstractmethod
+    def read_state(cls, tensors: Mapping[str, torch.Tensor]) -> S:
+        """Return the state with the given tensors."""
+
+    @classmethod
+    def state_problem(cls, tensors: Mapping[str, torch.Tensor], layout: list[list[Any]]) -> str:
+        """Return what is wrong with a state's tensors, or nothing."""
+        for name, tensor in tensors.items():
+            if not bool(tensor.isfinite().all()):
+                return f"{name} holds values that are not finite"
+        return ""
+
+    def _automatic_passes(self, gradient_checkpointing: bool, compiled: bool) -> Passes:
+        """Return how many examples go through the model at once where the user does not say."""
+        return Passes(gradient_checkpointing=gradient_checkpointing, compiled=compiled)
+
+    # What is the same for all
 
     @property
     def batch_size(self) -> int:
-        """Examples in one forward pass."""
+        """Examples in one pass, at most."""
+        return self.passes.examples
 
     @property
-    def passes(self) -> Passes:
-        """How examples are cut into passes through the model."""
+    def gradient_checkpointing(self) -> bool:
+        """Whether activations are computed again in the backward pass."""
+        return self.passes.gradient_checkpointing
 
-    @property
-    def retain(self) -> Sequence[Example]:
-        """The retain data."""
+    def layout(self) -> list[list[Any]]:
+        """Return what the state's tensors belong to in the model: names and sizes."""
+        return self.effect.layout()
 
-    @property
-    def guard(self) -> Sequence[Example]:
-        """The examples of the guard."""
-
-    @property
-    def state(self) -> S:
-        """The current state."""
-
-    @property
-    def model(self) -> PreTrainedModel:
-        """The model at work on."""
-
-    @property
-    def method(self) -> str:
-        """The name of the method."""
+    def detach(self) -> None:
+        """Leave the model as it was before."""
+        self.effect.detach()
 
     def prepare(self, requests: Sequence[Request]) -> list[list[Encoded]]:
         """Return the requests' tokens, or raise if one cannot be applied for what it holds."""
+        refuse_overlap(requests, self.retain, "retain data")
+        refuse_overlap(requests, self.guard, "guard data")
+        return [self._encode(r.examples, f"request {r.id!r}") for r in requests]
 
     def forget(
         self,
@@ -121,56 +184,136 @@ class Unlearner(Protocol[S]):
         retain: Sequence[Example] | None = None,
         report: Report | None = None,
     ) -> Outcome:
-        """Apply one request, with other retain data from now on if some is given."""
+        """Apply one request: accept its new state, or leave everything as it was.
+
+        Retain data given here replaces the present, for the requests after it too.
+        """
+        before = self.retain, self._retain_encoded
+        if retain is not None:
+            self._set_retain(retain)
+        try:
+            proposal = self.propose(request, report)
+        except BaseException:
+            self.retain, self._retain_encoded = before
+            raise
+        self.adopt(proposal)
+        return proposal.outcome
 
     def propose(self, request: Request, report: Report | None = None) -> Proposal[S]:
         """Work out what a request would do, leaving state and model as they are."""
+        say = report or (lambda stage: None)
+        (forget,) = self.prepare([request])
+        with frozen(self.model), Account(self.model) as account:
+            try:
+                proposal = self._propose(request.id, forget, say, account)
+            except RuntimeError as error:
+                if not is_out_of_memory(error):
+                    raise
+                raise InputError(
+                    f"request {request.id!r} is too much for the memory of the device; "
+                    f"{self.saves_memory}; nothing was changed"
+                ) from error
+            finally:
+                # Also on an error or Ctrl-C: nothing tentative survives.
+                self._show_state()
+        size = sum(tensor.nbytes for tensor in proposal.state.tensors().values())
+        memory = {"peak": account.peak, "before": account.before, "state": size}
+        outcome = replace(
+            proposal.outcome, method=self.method, seconds=account.seconds(), memory=memory
+        )
+        return Proposal(proposal.state, outcome)
 
     def adopt(self, proposal: Proposal[S]) -> None:
         """Take over the result of a request, accepted or not."""
+        self.requests_seen += 1
+        if proposal.outcome.accepted:
+            self.restore(proposal.state)
+            self._guard_loss = proposal.outcome.guard_loss_after
 
     def snapshot(self) -> S:
         """Return the current state; it never changes afterwards."""
+        return self.state
 
     def restore(self, state: S) -> None:
         """Make a state the current one, bit for bit."""
+        self.state = state
+        self._guard_loss = None
+        self.effect.show(state)
 
     def save(self, path: Path) -> None:
         """Write the current state to a safetensors file."""
+        seen = {"method": self.method, "requests_seen": str(self.requests_seen)}
+        files.replace_file(path, tensors_file(self.state.tensors(), seen))
 
     def load(self, path: Path) -> None:
-        """Make the state in a file the current one."""
+        """Make the state in a file the current one, and go on counting where it was saved."""
+        from safetensors import safe_open
 
-    def layout(self) -> list[list[Any]]:
-        """Return what the state's tensors belong to in the model: names and sizes."""
+        with safe_open(path, "pt") as file:
+            facts = file.metadata() or {}
+        if facts.get("method") != self.method:
+            raise InputError(
+                f"{path} is a state of method {facts.get('method')}, not of {self.method}"
+            )
+        self.restore(self.read_state(load_tensors(path.read_bytes())))
+        self.requests_seen = int(facts["requests_seen"])
 
-    def detach(self) -> None:
-        """Leave the model as it was before."""
+    def _show_state(self) -> None:
+        try:
+            self.effect.show(self.state)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            # Where a pass filled the memory, the error on its way out still holds what it had.
+            free_all_of(error)
+            self.effect.show(self.state)
+
+    # For methods
+
+    def _guard_before(self, say: Report, account: Account) -> float:
+        """Return the guard loss of the current state, which is measured once."""
+        if self._guard_loss is None:
+            self.effect.show(self.state)
+            self._guard_loss = self._timed_guard_loss(say, account)
+        if not math.isfinite(self._guard_loss):
+            raise InputError(
+                f"the guard loss is {self._guard_loss} before the request; nothing was changed"
+            )
+        return self._guard_loss
+
+    def _timed_guard_loss(self, say: Report, account: Account) -> float:
+        with account.time("guard"):
+            say("checking the guard")
+            return self._mean_loss(self._guard_encoded)
+
+    def _losses(self, examples: list[Encoded]) -> torch.Tensor:
+        """Return the loss of every example, as the model is now."""
+        passes = self.passes
+        return evaluate_losses(
+            self.model, examples, passes.examples, passes.forward_tokens, self.team
+        )
+
+    def _mean_loss(self, examples: list[Encoded]) -> float:
+        return float(self._losses(examples).mean())
+
+    def _retain_sample(self, count: int, *why: object) -> list[Encoded]:
+        """Return retain examples of this request: seeded, and new for each request."""
+        chosen = sample_indices(
+            len(self.retain), count, "retain", self.seed, self.requests_seen, *why
+        )
+        return [self._retain_encoded[i] for i in chosen]
+
+    def _set_retain(self, retain: Sequence[Example]) -> None:
+        if not retain:
+            raise InputError("retain data is needed: without it nothing says what to keep")
+        # Encoded first, so that an error leaves the present data.
+        self._retain_encoded = self._encode(retain, "retain data")
+        self.retain = list(retain)
+
+    def _encode(self, examples: Sequence[Example], label: str) -> list[Encoded]:
+        return encode_all(examples, self.tokenizer, self._max_length, label)
 
 
-@dataclass(frozen=True)
-class Method:
-    """How a method is built, and how its states are read and put on a model without training."""
-
-    name: str
-    about: str
-    config: type[Settings]
-    unlearner: Callable[..., Unlearner[Any]]
-    read_state: Callable[[Mapping[str, torch.Tensor]], Any]
-    attach: Callable[[PreTrainedModel, Any], Effect]
-
-
-def method_names() -> list[str]:
-    """Return the names of all methods, without importing them."""
-    folder = Path(__file__).parent / "baselines"
-    found = [module.name.replace("_", "-") for module in pkgutil.iter_modules([str(folder)])]
-    return [_TFR, *sorted(found)]
-
-
-def find_method(name: str) -> Method:
-    """Return a method by its name."""
-    if name not in method_names():
-        raise InputError(f"unknown method {name!r}; the methods are {', '.join(method_names())}")
-    home = "tfrnet.tfr.method" if name == _TFR else f"tfrnet.baselines.{name.replace('-', '_')}"
-    method: Method = import_module(home).METHOD
-    return method
+def choose_guard(examples: Sequence[Example], size: int, seed: int) -> list[Example]:
+    """Return the guard examples: all, or one seeded sample for the life of the state."""
+    return [examples[i] for i in sample_indices(len(examples), size, "guard", seed)]

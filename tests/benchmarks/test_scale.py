@@ -16,15 +16,14 @@ from benchmarks.scale_growth import measure_growth, summary
 from benchmarks.scale_rates import Rates
 from benchmarks.scale_results import OUT_OF_MEMORY, Results, targets
 from benchmarks.scale_shapes import SHAPES, Sizes, Writer, build_model, build_tokenizer
-from tfrnet import TFRConfig
+from tfrnet.core.errors import InputError
 from tfrnet.data.examples import encode
-from tfrnet.errors import InputError
-from tfrnet.experiments.bench.provenance import code_commit
-from tfrnet.experiments.document import stale_tables
 from tfrnet.masking.channels import find_channels
 from tfrnet.masking.mask import ChannelMask
+from tfrnet.methods.tfr.scoring import ScoreOptions, score_channels
 from tfrnet.models.forward import answer_losses, collate
-from tfrnet.tfr.scoring import ScoreOptions, score_channels
+from tfrnet_bench.document import stale_tables
+from tfrnet_bench.run.provenance import code_commit
 
 CPU = torch.device("cpu")
 LENGTH = 40
@@ -324,7 +323,7 @@ def test_counting_holds_nothing_that_was_computed_again(model):
     """It would fill a card that a request leaves room on."""
     tokenizer = build_tokenizer("tiny")
     encoded = [encode(example, tokenizer, LENGTH) for example in Writer("tiny", LENGTH).examples(8)]
-    with ChannelMask(model, find_channels(model, TFRConfig())) as mask:
+    with ChannelMask(model, find_channels(model)) as mask:
         before = live_bytes()
         with counted():
             scores = score_channels(mask, encoded, ScoreOptions(gradient_checkpointing=True))

@@ -2,8 +2,8 @@ import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from tests import tiny
+from tfrnet.core.errors import InputError
 from tfrnet.data.examples import Encoded, Example, batches, encode, with_eos
-from tfrnet.errors import InputError
 
 TOKENIZER = tiny.make_tokenizer()
 

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from tests.datasets import made_up_folder, needs_real, real_source, write_lines
+from tfrnet.core.errors import InputError
 from tfrnet.data.items import refuse_shared_groups
 from tfrnet.data.protocol import STREAMS, Sizes, make_split
 from tfrnet.data.requests import read_examples, read_requests, refuse_overlap
 from tfrnet.data.sources import Source
 from tfrnet.data.split_files import read_split, to_manifest, write_split
-from tfrnet.errors import InputError
 
 SMALL = Sizes(requests=3, request_size=4, forget_eval=10, heldout=10, retain=(10, 6), guard=(5, 4))
 

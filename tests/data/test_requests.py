@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from referencing import Registry, Resource
 
+from tfrnet.core.errors import InputError
 from tfrnet.data.examples import Example
 from tfrnet.data.requests import (
     Request,
@@ -16,7 +17,6 @@ from tfrnet.data.requests import (
     read_requests,
     refuse_overlap,
 )
-from tfrnet.errors import InputError
 
 GOOD = {"id": "r1", "examples": [{"prompt": "A", "answer": "B"}, {"text": "C d"}]}
 

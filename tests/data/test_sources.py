@@ -6,10 +6,10 @@ import pytest
 
 import datasets
 from tests.datasets import boolq_rows, made_up_folder, openbookqa_rows, write_lines
+from tfrnet.core.errors import InputError
 from tfrnet.data import sources
 from tfrnet.data.sources import HubFile, Source, read_rows
 from tfrnet.data.tasks import find_task
-from tfrnet.errors import InputError
 
 HUB = HubFile("aps/super_glue", "boolq", "validation")
 

@@ -2,9 +2,9 @@ import pytest
 
 from tests import tiny
 from tests.datasets import made_up_folder, needs_real, real_source, tofu_rows, write_lines
+from tfrnet.core.errors import InputError
 from tfrnet.data.sources import Source
 from tfrnet.data.tofu import SPLITS, encode_answer, load_tofu, tofu_prompt
-from tfrnet.errors import InputError
 
 
 @pytest.mark.parametrize("split", SPLITS)

@@ -14,8 +14,8 @@ import torch.distributed as dist
 
 from tests.distributed.launcher import REQUESTS, Launcher, said
 from tests.states import story, tensors
+from tfrnet.core.errors import TeamError
 from tfrnet.distributed.processes import ProcessTeam
-from tfrnet.errors import TeamError
 from tfrnet.state.store import StateStore
 from tfrnet.state.verify import verify
 
@@ -28,7 +28,7 @@ def test_a_process_that_dies_leaves_the_state_and_the_same_command_goes_on(
     whole = [*command, "--state", tmp_path / "whole"]
     assert launcher.run(1, whole, tmp_path / "1")[0].code in (0, 1)
     dies = f"""
-import os, pathlib, signal, tfrnet.tfr.scoring as scoring
+import os, pathlib, signal, tfrnet.methods.tfr.scoring as scoring
 real, ledger = scoring.collate, pathlib.Path({str(tmp_path / "state" / "ledger.jsonl")!r})
 def collate(*arguments):
     if rank == {who} and ledger.exists() and ledger.read_text().count("\\n") > 2:
@@ -74,7 +74,7 @@ def test_a_process_that_hangs_is_given_up(
 
     # Slow enough for the signal to come in time.
     slow = """
-import time, tfrnet.tfr.scoring as scoring
+import time, tfrnet.methods.tfr.scoring as scoring
 real = scoring.collate
 scoring.collate = lambda *arguments: (time.sleep(0.02), real(*arguments))[1]
 """
@@ -128,7 +128,7 @@ scoring.collate = lambda *arguments: (time.sleep(0.02), real(*arguments))[1]
         ),
         (
             "import tfrnet.models.load as load\n"
-            "from tfrnet.errors import InputError\n"
+            "from tfrnet.core.errors import InputError\n"
             "real = load.load_model\n"
             "def missing(*a):\n"
             "    if rank: raise InputError('model folder x does not exist')\n"
@@ -137,7 +137,7 @@ scoring.collate = lambda *arguments: (time.sleep(0.02), real(*arguments))[1]
             "process 1: model folder x does not exist",
         ),
         (
-            "import tfrnet.tfr.scoring as scoring, torch\n"
+            "import tfrnet.methods.tfr.scoring as scoring, torch\n"
             "def full(*a):\n"
             "    if rank: raise torch.OutOfMemoryError('no memory')\n"
             "    return real(*a)\n"
@@ -145,7 +145,7 @@ scoring.collate = lambda *arguments: (time.sleep(0.02), real(*arguments))[1]
             "process 1: one example alone is too much for the memory",
         ),
         (
-            "import tfrnet.tfr.scoring as scoring\n"
+            "import tfrnet.methods.tfr.scoring as scoring\n"
             "def broken(*a):\n"
             "    if rank: raise RuntimeError('the driver is gone')\n"
             "    return real(*a)\n"
@@ -153,7 +153,7 @@ scoring.collate = lambda *arguments: (time.sleep(0.02), real(*arguments))[1]
             "process 1: the driver is gone; nothing was changed",
         ),
         (
-            "import tfrnet.tfr.controller as controller\n"
+            "import tfrnet.methods.tfr.model as controller\n"
             "real = controller.gather_evidence\n"
             "def differs(*a):\n"
             "    found = real(*a)\n"
@@ -163,7 +163,7 @@ scoring.collate = lambda *arguments: (time.sleep(0.02), real(*arguments))[1]
             "the processes differ in the new state",
         ),
         (
-            "import tfrnet.tfr.controller as controller\n"
+            "import tfrnet.methods.tfr.model as controller\n"
             "real = controller.gather_evidence\n"
             "def fails(*a):\n"
             "    if rank: raise ValueError('no evidence')\n"
@@ -172,8 +172,8 @@ scoring.collate = lambda *arguments: (time.sleep(0.02), real(*arguments))[1]
             "process 1: no evidence",
         ),
         (
-            "import tfrnet.tfr.controller as controller\n"
-            "from tfrnet.errors import InputError\n"
+            "import tfrnet.methods.tfr.model as controller\n"
+            "from tfrnet.core.errors import InputError\n"
             "real = controller.gather_evidence\n"
             "def fails(*a):\n"
             "    if not rank: raise InputError('no evidence')\n"
@@ -235,7 +235,7 @@ def test_ctrl_c_in_one_process_ends_all(
 ) -> None:
     where = {
         "loading": ("tfrnet.models.load", "load_model"),
-        "working": ("tfrnet.tfr.controller", "gather_evidence"),
+        "working": ("tfrnet.methods.tfr.model", "gather_evidence"),
     }
     module, name = where[moment]
     patch = f"""
@@ -276,7 +276,7 @@ def test_with_weights_spread_the_reason_is_said_though_the_others_cannot_be_reac
     launcher: Launcher, command: list[object], tmp_path: Path
 ) -> None:
     fails = """
-import tfrnet.tfr.scoring as scoring, torch
+import tfrnet.methods.tfr.scoring as scoring, torch
 real, calls = scoring._batch_gradients, []
 def full(*a):
     calls.append(1)

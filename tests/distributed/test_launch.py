@@ -13,8 +13,8 @@ import torch
 
 from tests.distributed.launcher import Launcher, said
 from tests.states import story, tensors
+from tfrnet.core.errors import InputError
 from tfrnet.distributed.launch import joined_team
-from tfrnet.errors import InputError
 
 
 @pytest.mark.long

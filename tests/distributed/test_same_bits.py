@@ -12,7 +12,7 @@ from tfrnet.state.store import StateStore
 from tfrnet.state.verify import verify
 
 _COUNT_PASSES = """
-import tfrnet.tfr.scoring as scoring
+import tfrnet.methods.tfr.scoring as scoring
 real = scoring.collate
 def collate(*arguments):
     with open({folder!r} + f"/passes{{rank}}", "a") as file:
@@ -80,7 +80,7 @@ def test_only_the_first_process_writes(
 ) -> None:
     """The other one would end at once if it touched a state's file."""
     forbidden = """
-import os, tfrnet.state.fs as fs
+import os, tfrnet.core.files as fs
 if rank:
     for name in ("write", "fsync", "rename", "truncate", "replace_file"):
         setattr(fs, name, lambda *a, **b: os._exit(9))

@@ -12,7 +12,6 @@ from tokenizers import decoders
 
 from tests import tiny
 from tests.evaluation.reference import answer_log_probs, watch_passes
-from tfrnet.config import TFRConfig
 from tfrnet.data.examples import Encoded, Example, encode
 from tfrnet.evaluation.cache import Cache
 from tfrnet.evaluation.evaluator import Evaluator
@@ -157,7 +156,7 @@ def test_a_weight_that_is_put_back_finds_its_result(loaded, cache, groups, passe
 def test_another_mask_is_a_fresh_computation(loaded, cache, groups, passes):
     evaluator = Evaluator(loaded, cache=cache)
     plain = (evaluator.score(groups), evaluator.generate(PROMPTS, 5))
-    with ChannelMask(loaded.model, find_channels(loaded.model, TFRConfig())) as mask:
+    with ChannelMask(loaded.model, find_channels(loaded.model)) as mask:
         values = torch.rand(mask.index.total, generator=torch.Generator().manual_seed(0))
         for channel in range(0, mask.index.total, 250):
             values[channel] = 0.0

@@ -4,9 +4,8 @@ import pytest
 import torch
 
 from tests import tiny
-from tfrnet.config import TFRConfig
+from tfrnet.core.errors import InputError
 from tfrnet.data.examples import Encoded, Example, encode
-from tfrnet.errors import InputError
 from tfrnet.evaluation import likelihood
 from tfrnet.evaluation.likelihood import score_answers
 from tfrnet.masking.channels import find_channels
@@ -167,7 +166,7 @@ def test_a_live_mask_takes_part(tokenizer):
     model = tiny.make_model(dtype=torch.float64)
     groups = _groups(tokenizer)
     plain = score_answers(model, groups, 4)
-    with ChannelMask(model, find_channels(model, TFRConfig())) as mask:
+    with ChannelMask(model, find_channels(model)) as mask:
         mask.set(torch.rand(mask.index.total, generator=torch.Generator().manual_seed(0)))
         masked = score_answers(model, groups, 4)
         with torch.no_grad():

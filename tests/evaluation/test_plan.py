@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 
 from tests.datasets import made_up_folder, write_lines
+from tfrnet.core.errors import InputError
 from tfrnet.data.fewshot import with_shots
 from tfrnet.data.protocol import Sizes, make_split
 from tfrnet.data.sources import Source
 from tfrnet.data.tasks import find_task
 from tfrnet.data.tofu import load_tofu
-from tfrnet.errors import InputError
 from tfrnet.evaluation.plan import Options, make_plan
 
 SMALL = Sizes(requests=3, request_size=4, forget_eval=10, heldout=7, retain=(10, 6), guard=(5, 4))

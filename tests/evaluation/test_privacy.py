@@ -13,8 +13,8 @@ import pytest
 
 from tests import tiny
 from tests.evaluation.reference import answer_log_probs, trained_on, vocabulary_log_probs
+from tfrnet.core.errors import InputError
 from tfrnet.data.tofu import TofuRow
-from tfrnet.errors import InputError
 from tfrnet.evaluation.evaluator import Evaluator
 from tfrnet.evaluation.plan import Options, Plan
 from tfrnet.evaluation.privacy import ATTACKS, compare_with_oracle, evaluate_privacy

@@ -14,12 +14,11 @@ import torch
 from tests import tiny
 from tests.datasets import made_up_folder
 from tests.evaluation.reference import answer_log_probs, trained_on, watch_passes
-from tfrnet.config import TFRConfig
+from tfrnet.core.errors import InputError
 from tfrnet.data.examples import encode
 from tfrnet.data.protocol import Sizes, make_split
 from tfrnet.data.sources import Source
 from tfrnet.data.tasks import find_task
-from tfrnet.errors import InputError
 from tfrnet.evaluation.attacks.catalogue import ATTACKS
 from tfrnet.evaluation.attacks.lifted import other_mask
 from tfrnet.evaluation.attacks.quantise import SCHEMES
@@ -32,8 +31,8 @@ from tfrnet.evaluation.plan import Options, Plan
 from tfrnet.evaluation.robustness import check_attacks, relearning_figures, run_attacks
 from tfrnet.evaluation.suite import measure
 from tfrnet.masking.channels import find_channels
+from tfrnet.masking.digest import model_digest
 from tfrnet.masking.mask import ChannelMask
-from tfrnet.models.digest import model_digest
 from tfrnet.models.load import LoadedModel
 
 SIZES = Sizes(requests=4, request_size=2, forget_eval=6, heldout=9, retain=(4, 4), guard=(2, 2))
@@ -70,7 +69,7 @@ def mask_values(total):
 def subject(split, tokenizer):
     """One for all tests: each must leave it as it was."""
     model = make_trained(split)
-    with ChannelMask(model, find_channels(model, TFRConfig())) as mask:
+    with ChannelMask(model, find_channels(model)) as mask:
         mask.set(mask_values(mask.index.total))
         yield Subject(Evaluator(LoadedModel(model, tokenizer)), mask, split, OPTIONS)
 
@@ -89,7 +88,7 @@ def _unharmed(subject):
 def folded_weights(split):
     """The mask multiplied into the rows of the projections, by hand."""
     model = make_trained(split)
-    index = find_channels(model, TFRConfig())
+    index = find_channels(model)
     values = mask_values(index.total)
     weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     for projection in index:
@@ -216,7 +215,7 @@ def test_unmasking_gives_the_untouched_model(rows, untouched):
 
 
 def test_rescaling_brings_rows_to_the_median_length(rows, split, folded_weights):
-    index = find_channels(tiny.make_model(), TFRConfig())
+    index = find_channels(tiny.make_model())
     values = mask_values(index.total)
     hidden = split.forget[4:]
 
@@ -494,7 +493,7 @@ def test_what_attacks_make_of_a_model_is_never_taken_for_another(subject, split,
 def test_other_tasks_are_attacked_too(task, attack, source, tokenizer):
     split = make_split(task, 0, source, SIZES)
     model = tiny.make_model()
-    with ChannelMask(model, find_channels(model, TFRConfig())) as mask:
+    with ChannelMask(model, find_channels(model)) as mask:
         mask.set(mask_values(mask.index.total))
         before = snapshot(mask)
         options = AttackOptions(limit=1)

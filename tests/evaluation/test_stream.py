@@ -9,10 +9,10 @@ import torch
 from tests import tiny
 from tests.datasets import made_up_folder
 from tfrnet import Session, TFRConfig, apply_state
+from tfrnet.core.errors import InputError, StateError
 from tfrnet.data.protocol import Sizes, make_split
 from tfrnet.data.sources import Source
 from tfrnet.data.tasks import find_task
-from tfrnet.errors import InputError, StateError
 from tfrnet.evaluation.evaluator import Evaluator
 from tfrnet.evaluation.stream import measure_stream, stream_entries
 from tfrnet.evaluation.tasks import evaluate_task

@@ -21,10 +21,10 @@ from tests.evaluation.reference import (
     matches,
     trained_on,
 )
+from tfrnet.core.errors import InputError, TfrnetError
 from tfrnet.data.items import Item
 from tfrnet.data.sources import Source
 from tfrnet.data.tasks import find_task
-from tfrnet.errors import InputError, TfrnetError
 from tfrnet.evaluation.evaluator import Evaluator
 from tfrnet.evaluation.plan import Options, Part, Plan
 from tfrnet.evaluation.suite import measure

@@ -16,9 +16,9 @@ from scipy.stats import ks_2samp
 from tests import tiny
 from tests.datasets import made_up_folder
 from tests.evaluation.reference import answer_hits, answer_log_probs, greedy, trained_on
+from tfrnet.core.errors import InputError
 from tfrnet.data.sources import Source
 from tfrnet.data.tofu import TofuRow, load_tofu
-from tfrnet.errors import InputError
 from tfrnet.evaluation.evaluator import Evaluator
 from tfrnet.evaluation.suite import Measurements, compare
 from tfrnet.evaluation.tofu import SETS, TofuOptions, evaluate_tofu

@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM
 from tests import tiny
 from tests.datasets import made_up_folder
 from tests.integration.commands import FAST, SMALL, Files, Result, Tfrnet, run_main, write_lines
-from tfrnet.config import TFRConfig
+from tfrnet.methods.tfr.config import TFRConfig
 from tfrnet.session import Session
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.experiments.bench.setting import make_machine
+from tests.bench.run.setting import make_machine
 from tfrnet.cli.main import main
 
 

@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 
 from tests import tiny
 from tests.integration.commands import FAST, Files, Tfrnet, write_lines
-from tfrnet.state.apply import apply_state
+from tfrnet.method_state import apply_state
 from tfrnet.state.store import StateStore
 
 # With a guard of almost the same words as the requests, forgetting these breaks the guard.

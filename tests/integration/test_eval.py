@@ -23,8 +23,8 @@ from tfrnet.data.split_files import read_split
 from tfrnet.data.tasks import find_task
 from tfrnet.data.tofu import load_tofu
 from tfrnet.evaluation.plan import Options, make_plan
-from tfrnet.models.digest import model_digest
-from tfrnet.state.apply import apply_state
+from tfrnet.masking.digest import model_digest
+from tfrnet.method_state import apply_state
 
 pytestmark = pytest.mark.usefixtures("cache")
 

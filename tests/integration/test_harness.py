@@ -5,7 +5,6 @@ import torch
 
 from tests.datasets import needs_real, real_source
 from tests.integration.harness import run_harness, write_tasks
-from tfrnet.config import TFRConfig
 from tfrnet.data.tasks import find_task
 from tfrnet.evaluation.evaluator import Evaluator
 from tfrnet.evaluation.tasks import evaluate_task
@@ -22,7 +21,7 @@ COUNTS = {"boolq": 4, "openbookqa": 12, "arithmetic": 8}
 def exported(real, tmp_path_factory):
     """The default model with a mask folded in, loaded again from its folder."""
     folder = tmp_path_factory.mktemp("export") / "model"
-    with ChannelMask(real.model, find_channels(real.model, TFRConfig())) as mask:
+    with ChannelMask(real.model, find_channels(real.model)) as mask:
         values = torch.ones(mask.index.total)
         values[::997] = 0.5
         mask.set(values)

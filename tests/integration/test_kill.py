@@ -34,7 +34,7 @@ _SERVER = """
 import json, os, signal, sys, time
 import torch
 from tfrnet.cli.main import main
-from tfrnet.state import fs
+from tfrnet.core import files
 from tfrnet.models.load import load_model
 import tfrnet.session
 

@@ -17,12 +17,12 @@ from transformers import AutoModelForCausalLM
 
 from tests import tiny
 from tests.integration.commands import write_lines
-from tfrnet.config import TFRConfig
-from tfrnet.errors import InputError, StateError
+from tfrnet.core.errors import InputError, StateError
+from tfrnet.method import find_method, method_names
+from tfrnet.method_state import apply_state
+from tfrnet.methods.tfr.config import TFRConfig
 from tfrnet.session import Session
-from tfrnet.state.apply import apply_state
 from tfrnet.state.store import StateStore
-from tfrnet.unlearner import find_method, method_names
 
 PROBE = torch.tensor([[5, 6, 7, 8, 9]])
 FAST = {
@@ -59,7 +59,7 @@ def _one_thread(_two_threads: None) -> None:
 
 @pytest.mark.parametrize("name", method_names())
 def test_a_stream_in_two_sessions_ends_like_one_in_one(name, tiny_folder, tokenizer, tmp_path):
-    config = find_method(name).config().with_overrides(settings(name))
+    config = find_method(name).config_class().with_overrides(settings(name))
 
     def run(state: str, requests: list, model=None) -> None:
         model = model or AutoModelForCausalLM.from_pretrained(tiny_folder)
@@ -167,7 +167,7 @@ def test_settings_teach_every_method(tfrnet):
     assert "temperature = 2.3" in result.out
     assert "presets: default, tuned" in result.out
     tuned = tfrnet("settings", "--method", "asu", "--preset", "tuned", "--json").json
-    chosen = find_method("asu").config.presets()["tuned"]
+    chosen = find_method("asu").config_class.presets()["tuned"]
     assert all(tuned["config"][key] == value for key, value in chosen.items())
     assert "unknown preset 'paper'; choose default or tuned" in (
         tfrnet("settings", "--method", "asu", "--preset", "paper").error

@@ -11,9 +11,9 @@ import pytest
 from tests import tiny
 from tests.datasets import made_up_folder, tofu_rows
 from tests.datasets import write_lines as write_rows
-from tfrnet.backbones.shipped import SHIPPED
-from tfrnet.cli import _open
+from tfrnet.cli import opening
 from tfrnet.cli.main import main
+from tfrnet.models.shipped import BACKBONES
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 COMMANDS = re.findall(r"^    (tfrnet .*?)(?:  +#.*)?$", README, flags=re.MULTILINE)
@@ -29,14 +29,14 @@ def write_lines(path, rows):
 def workplace(tmp_path, monkeypatch, tiny_folder):
     """A folder with the files that the README names, and a small default model."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(_open, "DEFAULT_MODEL", str(tiny_folder))
+    monkeypatch.setattr(opening, "DEFAULT_MODEL", str(tiny_folder))
     for folder in (tmp_path, tmp_path / "tfrnet-demo"):
         write_lines(folder / "requests.jsonl", tiny.requests(4))
         write_lines(folder / "retain.jsonl", tiny.examples(30))
     write_lines(tmp_path / "one.jsonl", tiny.requests(5)[4:])
     data = made_up_folder(tmp_path / "data", rows=150)
     write_rows(data / "tofu" / "retain90.jsonl", tofu_rows(40, offset=400))
-    for name in SHIPPED:
+    for name in BACKBONES:
         # A folder comes before the backbone of its name that comes along.
         (tmp_path / name).symlink_to(tiny_folder)
     return tmp_path

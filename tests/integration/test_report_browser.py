@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.experiments import made_up
-from tfrnet.experiments.report import write_report
+from tests.bench import made_up
+from tfrnet_bench.report import write_report
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = shutil.which("chromium")

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from tests import tiny
-from tfrnet.config import TFRConfig
-from tfrnet.errors import InputError
+from tfrnet.core.errors import InputError
 from tfrnet.masking.channel_map import channel_map
 from tfrnet.masking.channels import find_channels
 from tfrnet.masking.mask import ChannelMask
@@ -56,7 +55,7 @@ def test_modules_outside_layers_and_of_the_same_name():
 
 def test_layout_of_a_live_mask():
     model = tiny.make_model("llama")
-    with ChannelMask(model, find_channels(model, TFRConfig())) as mask:
+    with ChannelMask(model, find_channels(model)) as mask:
         found = channel_map(mask.layout(), [mask.values], 0.1)
     assert found["layers"] == list(range(model.config.num_hidden_layers))
     assert sum(map(sum, found["channels"])) == mask.index.total

@@ -8,8 +8,7 @@ from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import nn
 
 from tests import tiny
-from tfrnet.config import TFRConfig
-from tfrnet.errors import InputError, TfrnetWarning
+from tfrnet.core.errors import InputError, TfrnetWarning
 from tfrnet.masking.channels import find_channels
 
 ATTENTION = {"q_proj": 32, "k_proj": 16, "v_proj": 16, "o_proj": 32}
@@ -63,14 +62,14 @@ MIXTURES = ("mixtral", "qwen2_moe")
 
 
 def select(model, target_modules="all-linear", **changes):
-    return find_channels(model, TFRConfig(target_modules=target_modules, **changes))
+    return find_channels(model, target_modules=target_modules, **changes)
 
 
 def names(index):
     return [projection.name for projection in index]
 
 
-@pytest.mark.filterwarnings("ignore::tfrnet.errors.TfrnetWarning")
+@pytest.mark.filterwarnings("ignore::tfrnet.core.errors.TfrnetWarning")
 @pytest.mark.parametrize("architecture", tiny.ARCHITECTURES)
 def test_all_linear_selects_every_projection_but_the_head(architecture):
     model = tiny.make_model(architecture)
@@ -82,7 +81,7 @@ def test_all_linear_selects_every_projection_but_the_head(architecture):
     assert isinstance(model.get_submodule("lm_head"), nn.Linear)
 
 
-@pytest.mark.filterwarnings("ignore::tfrnet.errors.TfrnetWarning")
+@pytest.mark.filterwarnings("ignore::tfrnet.core.errors.TfrnetWarning")
 @pytest.mark.parametrize("architecture", tiny.ARCHITECTURES)
 def test_channels_are_numbered_without_gaps_in_the_order_of_named_modules(architecture):
     model = tiny.make_model(architecture)
@@ -101,7 +100,7 @@ def chosen_by_peft(architecture, target_modules, **options):
     return [name for name, module in model.named_modules() if isinstance(module, BaseTunerLayer)]
 
 
-@pytest.mark.filterwarnings("ignore::tfrnet.errors.TfrnetWarning")
+@pytest.mark.filterwarnings("ignore::tfrnet.core.errors.TfrnetWarning")
 @pytest.mark.parametrize("architecture", tiny.ARCHITECTURES)
 def test_all_linear_is_what_peft_selects(architecture):
     expected = chosen_by_peft(architecture, "all-linear")
@@ -160,7 +159,7 @@ def test_a_regular_expression_must_match_the_whole_name():
         select(tiny.make_model("llama"), "q_proj")
 
 
-@pytest.mark.filterwarnings("ignore::tfrnet.errors.TfrnetWarning")
+@pytest.mark.filterwarnings("ignore::tfrnet.core.errors.TfrnetWarning")
 def test_a_regular_expression_for_everything_leaves_the_head_out():
     model = tiny.make_model("llama")
     assert names(select(model, ".*")) == names(select(model))
@@ -233,4 +232,4 @@ def test_tensor_parallelism_is_refused():
     model = tiny.make_model()
     model._tp_size = 2
     with pytest.raises(InputError, match="split among 2 processes"):
-        find_channels(model, TFRConfig())
+        find_channels(model)

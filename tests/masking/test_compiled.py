@@ -10,14 +10,14 @@ from torch._dynamo.utils import counters
 from tests import tiny
 from tests.masking.test_mask import all_channels, condition
 from tfrnet import TFRConfig
+from tfrnet.core.errors import InputError
 from tfrnet.data.examples import Encoded
-from tfrnet.errors import InputError
 from tfrnet.masking import compiled
 from tfrnet.masking.channels import find_channels
 from tfrnet.masking.mask import ChannelMask, live_masks
+from tfrnet.methods.tfr.scoring import ScoreOptions, score_channels
 from tfrnet.models.forward import evaluate_losses
 from tfrnet.models.layers import decoder_layers, hidden_after_each
-from tfrnet.tfr.scoring import ScoreOptions, score_channels
 
 LENGTHS = (9, 14, 12, 13, 20, 24)
 

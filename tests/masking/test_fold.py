@@ -9,20 +9,19 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.pytorch_utils import Conv1D
 
 from tests import tiny
-from tfrnet.config import TFRConfig
-from tfrnet.errors import CheckFailedError, InputError
+from tfrnet.core.errors import CheckFailedError, InputError
 from tfrnet.masking.channels import find_channels
 from tfrnet.masking.fold import folded_tensors
 from tfrnet.masking.mask import ChannelMask
 from tfrnet.models import export
 
-pytestmark = pytest.mark.filterwarnings("ignore::tfrnet.errors.TfrnetWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::tfrnet.core.errors.TfrnetWarning")
 IDS = torch.arange(1, 25).reshape(2, 12)
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 
 
 def channels(model, target="all-linear"):
-    return find_channels(model, TFRConfig(target_modules=target))
+    return find_channels(model, target_modules=target)
 
 
 def random_mask(total):

@@ -9,18 +9,17 @@ from transformers import AutoModelForCausalLM
 from transformers.pytorch_utils import Conv1D
 
 from tests import tiny
-from tfrnet.config import TFRConfig
-from tfrnet.errors import InputError
+from tfrnet.core.errors import InputError
 from tfrnet.masking.channels import find_channels
 from tfrnet.masking.mask import ChannelMask, capacity, dormant
 
-pytestmark = pytest.mark.filterwarnings("ignore::tfrnet.errors.TfrnetWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::tfrnet.core.errors.TfrnetWarning")
 IDS = torch.arange(1, 25).reshape(2, 12)
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 
 
 def all_channels(model):
-    return find_channels(model, TFRConfig())
+    return find_channels(model)
 
 
 def random_mask(total, seed=0):

@@ -5,7 +5,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 
 from tests import tiny
-from tfrnet.errors import InputError
+from tfrnet.core.errors import InputError
 from tfrnet.models.load import load_model
 
 

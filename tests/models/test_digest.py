@@ -11,10 +11,9 @@ from torch import nn
 from transformers import AutoModelForCausalLM
 
 from tests import tiny
-from tfrnet.config import TFRConfig
 from tfrnet.masking.channels import find_channels
+from tfrnet.masking.digest import model_digest
 from tfrnet.masking.mask import ChannelMask
-from tfrnet.models.digest import model_digest
 
 
 def tensors(model):
@@ -30,7 +29,7 @@ def flip_bit(tensor, element, bit):
 
 
 def attached(model, **settings):
-    return ChannelMask(model, find_channels(model, TFRConfig(**settings)))
+    return ChannelMask(model, find_channels(model, **settings))
 
 
 def drawn(total, seed=0):

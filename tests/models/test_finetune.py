@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from tests import tiny
+from tfrnet.core.errors import InputError
 from tfrnet.data.examples import encode
-from tfrnet.errors import InputError
 from tfrnet.models import finetune as module
 from tfrnet.models.finetune import FinetuneOptions, finetune
 from tfrnet.models.forward import evaluate_losses

@@ -10,8 +10,7 @@ import torch
 
 from tests import tiny
 from tests.evaluation.reference import greedy, watch_passes
-from tfrnet.config import TFRConfig
-from tfrnet.errors import InputError
+from tfrnet.core.errors import InputError
 from tfrnet.masking.channels import find_channels
 from tfrnet.masking.mask import ChannelMask
 from tfrnet.models import generation
@@ -73,7 +72,7 @@ def test_left_padding_changes_nothing_in_other_models(architecture, tokenizer):
 
 def test_the_live_mask_takes_part(loaded):
     plain = continue_texts(loaded, PROMPTS, 8, batch_size=4)
-    with ChannelMask(loaded.model, find_channels(loaded.model, TFRConfig())) as mask:
+    with ChannelMask(loaded.model, find_channels(loaded.model)) as mask:
         mask.set(torch.rand(mask.index.total, generator=torch.Generator().manual_seed(0)).round())
         masked = continue_texts(loaded, PROMPTS, 8, batch_size=4)
         assert masked == [by_hand(loaded, prompt, 8) for prompt in PROMPTS]

@@ -11,8 +11,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from tests import tiny
-from tfrnet.config import TFRConfig
-from tfrnet.errors import InputError
+from tfrnet.core.errors import InputError
 from tfrnet.masking.channels import find_channels
 from tfrnet.models import gguf
 from tfrnet.models.fingerprint import fingerprint
@@ -305,7 +304,7 @@ def test_the_default_model_is_smollm2(real):
     assert type(model) is transformers.LlamaForCausalLM
     assert model.config.num_hidden_layers == 30
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
-    index = find_channels(model, TFRConfig())
+    index = find_channels(model)
     assert (len(index), index.total) == (30 * 7, 155_520)
     ids = torch.tensor([real.tokenizer("The capital of France is").input_ids])
     with torch.no_grad():

@@ -11,18 +11,19 @@ import transformers
 
 from tests import tiny
 from tfrnet import TFRConfig, TFRNet
+from tfrnet.core.errors import InputError
 from tfrnet.data.examples import Encoded, batches
-from tfrnet.errors import InputError
 from tfrnet.masking.channels import find_channels
 from tfrnet.masking.mask import ChannelMask, FlattenedBatchError
+from tfrnet.methods.tfr import model as tfr_model
+from tfrnet.methods.tfr import scoring
+from tfrnet.methods.tfr.scoring import ScoreOptions, score_channels
 from tfrnet.models import parts
 from tfrnet.models import passes as module
 from tfrnet.models.checkpointing import checkpointed
 from tfrnet.models.forward import answer_losses, collate, evaluate_losses, frozen
 from tfrnet.models.parts import in_parts
 from tfrnet.models.passes import Passes, activation_budget, choose_passes, passes_within
-from tfrnet.tfr import controller, scoring
-from tfrnet.tfr.scoring import ScoreOptions, score_channels
 
 LENGTH = 64
 
@@ -42,7 +43,7 @@ def kept_bytes(model: transformers.PreTrainedModel, examples: int, checkpointing
         return tensor
 
     with (
-        ChannelMask(model, find_channels(model, TFRConfig())) as mask,
+        ChannelMask(model, find_channels(model)) as mask,
         frozen(model),
         checkpointed(model, checkpointing),
         torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor),
@@ -177,7 +178,7 @@ def test_the_gradients_that_a_solved_step_holds_are_foreseen(changed, rows, monk
         asked.append(held)
         return Passes()
 
-    monkeypatch.setattr(controller, "choose_passes", choose)
+    monkeypatch.setattr(tfr_model, "choose_passes", choose)
     config = TFRConfig(retain_examples=3, guard_examples=5, memory_rows=2)
     net = TFRNet(
         tiny.make_model(),

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import torch
 
-from tfrnet.config import TFRConfig
+from tfrnet.methods.tfr.config import TFRConfig
+from tfrnet.methods.tfr.state import ChannelState
 from tfrnet.state.manifest import Manifest
 from tfrnet.state.store import StateStore
-from tfrnet.tfr.memory import ChannelState
 
 CHANNELS = 12
 PAPER_TENSORS = {"mask", "risk", "velocity", "variance", "hits", "priority"}

@@ -17,7 +17,7 @@ from tests.state.made_up import (
     generation_file,
     make_state,
 )
-from tfrnet.errors import StateError
+from tfrnet.core.errors import StateError
 from tfrnet.state.store import StateStore
 from tfrnet.state.verify import verify
 

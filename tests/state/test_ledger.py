@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tfrnet.errors import StateError
+from tfrnet.core.errors import StateError
 from tfrnet.state import ledger
 
 ENTRIES = [

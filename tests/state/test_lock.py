@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from tests.state.made_up import commit, contents, create, make_state
-from tfrnet.errors import StateError
+from tfrnet.core.errors import StateError
 from tfrnet.state.store import StateStore
 
 # The lock alone needs no torch, so that the second process starts at once.
 _HOLDER = """
 import sys, time
 from pathlib import Path
-from tfrnet.state.lock import FolderLock
+from tfrnet.core.lock import FolderLock
 lock = FolderLock(Path(sys.argv[1]))
 print("held", flush=True)
 time.sleep(60)

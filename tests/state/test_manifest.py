@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tfrnet.config import TFRConfig
-from tfrnet.errors import StateError
+from tfrnet.core.errors import StateError
+from tfrnet.methods.tfr.config import TFRConfig
 from tfrnet.state.manifest import Manifest
 
 

@@ -11,10 +11,10 @@ from tests import tiny
 from tests.state.made_up import (
     contents,
 )
-from tfrnet.config import TFRConfig
-from tfrnet.errors import StateError
+from tfrnet.core.errors import StateError
+from tfrnet.method_state import apply_state
+from tfrnet.methods.tfr.config import TFRConfig
 from tfrnet.session import Session
-from tfrnet.state.apply import apply_state
 from tfrnet.state.store import StateStore
 
 SMALL = TFRConfig.paper(guard_examples=4, retain_examples=4)

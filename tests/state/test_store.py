@@ -23,12 +23,12 @@ from tests.state.made_up import (
     made_up_state,
     make_state,
 )
-from tfrnet.config import FISHER, TFRConfig
-from tfrnet.errors import StateError
+from tfrnet.core.errors import StateError
+from tfrnet.methods.tfr.config import FISHER, TFRConfig
+from tfrnet.methods.tfr.state import ChannelState
 from tfrnet.session import Session
 from tfrnet.state.store import StateStore
 from tfrnet.state.verify import verify
-from tfrnet.tfr.memory import ChannelState
 
 # What is in the folder
 

@@ -7,7 +7,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from tfrnet.state.tensors import tensors_file
+from tfrnet.core.tensors import tensors_file
 
 TENSORS = {
     "mask": torch.linspace(0, 1, 7),

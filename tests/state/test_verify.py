@@ -14,10 +14,10 @@ from tests.state.made_up import (
     generation_file,
     made_up_state,
 )
+from tfrnet.methods.tfr.state import ChannelState
 from tfrnet.state import ledger
 from tfrnet.state.store import StateStore
 from tfrnet.state.verify import Check, verify
-from tfrnet.tfr.memory import ChannelState
 
 
 def failures(folder: Path) -> list[Check]:

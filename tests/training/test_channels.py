@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from tests import tiny
-from tfrnet.errors import InputError
-from tfrnet.state.tensors import TensorState
-from tfrnet.training.channels import MASK, PrunedEffect, find_mlps
+from tfrnet.core.errors import InputError
+from tfrnet.core.tensors import TensorState
+from tfrnet.methods.llm_eraser.pruning import MASK, PrunedEffect, find_mlps
 
 IDS = torch.arange(1, 31).view(2, 15)
 GATED = ["llama", "mistral", "qwen2", "qwen3", "gemma3"]

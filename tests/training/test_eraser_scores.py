@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tfrnet.training.eraser_scores import (
+from tfrnet.methods.llm_eraser.scores import (
     CHANNEL_DIM,
     allowance,
     lowest,

@@ -7,9 +7,9 @@ import torch
 
 from tests import tiny
 from tests.training.test_channels import PRUNED, a_state
-from tfrnet.errors import InputError
-from tfrnet.training.channels import PrunedEffect
-from tfrnet.training.importance import gathered_importance, refuse_unscored
+from tfrnet.core.errors import InputError
+from tfrnet.methods.llm_eraser.importance import gathered_importance, refuse_unscored
+from tfrnet.methods.llm_eraser.pruning import PrunedEffect
 
 IDS = torch.randint(1, tiny.VOCABULARY, (5, 12), generator=torch.Generator().manual_seed(3))
 PARTS = ("gate_proj", "up_proj", "down_proj")

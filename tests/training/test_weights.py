@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from tests import tiny
+from tfrnet.method import find_method
 from tfrnet.training import weights
-from tfrnet.unlearner import find_method
 
 
 @pytest.mark.parametrize("in_place", [True, False])
@@ -16,7 +16,7 @@ def test_states_that_wait_where_the_weights_are_do_not_change(monkeypatch, token
     model = tiny.make_trained_model()
     original = {name: p.detach().clone() for name, p in model.named_parameters()}
     method = find_method("graddiff")
-    net = method.unlearner(model, tokenizer, tiny.examples(20), method.config(steps=2))
+    net = method(model, tokenizer, tiny.examples(20), method.config_class(steps=2))
     first, second = tiny.requests(2)
     net.forget(first)
     state = net.snapshot()

@@ -1,21 +1,20 @@
-"""The `tfrnet` command. Every file beside this one without an underscore is a subcommand."""
+"""The `tfrnet` command. Its subcommands are the files of `commands/` and entry points."""
 
 from __future__ import annotations
 
 import os
-import pkgutil
 import sys
 import warnings
-from importlib import import_module
 from typing import Any
 
 import typer
 
 import tfrnet
-from tfrnet import cli
+from tfrnet.core.errors import InterruptError, TfrnetError, TfrnetWarning
+from tfrnet.core.registry import Registry
 from tfrnet.distributed.environment import launched_rank
-from tfrnet.errors import InterruptError, TfrnetError, TfrnetWarning
 
+COMMANDS = Registry("command", "tfrnet.cli.commands", "tfrnet.commands", "command")
 # What several processes can share.
 _SHARED = {"eval", "forget", "run"}
 
@@ -31,10 +30,8 @@ def build_app() -> typer.Typer:
         pretty_exceptions_enable=False,
     )
     app.callback()(_options)
-    for module in sorted(pkgutil.iter_modules(cli.__path__), key=lambda m: _rank(m.name)):
-        if not module.name.startswith("_") and module.name != "main":
-            command = import_module(f"tfrnet.cli.{module.name}").command
-            app.command(module.name)(command)
+    for name in sorted(COMMANDS.names(), key=_rank):
+        app.command(name)(COMMANDS.find(name))
     return app
 
 

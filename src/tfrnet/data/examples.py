@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
-from tfrnet.errors import InputError
+from tfrnet.core.errors import InputError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tfrnet.core.errors import InputError
 from tfrnet.data.items import Item
-from tfrnet.errors import InputError
 
 
 def with_shots(item: Item, shots: Sequence[Item]) -> Item:

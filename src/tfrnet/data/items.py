@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tfrnet.core.errors import InputError
 from tfrnet.data.examples import Example
-from tfrnet.errors import InputError
 
 
 @dataclass(frozen=True)

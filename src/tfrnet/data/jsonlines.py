@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tfrnet.errors import InputError
+from tfrnet.core.errors import InputError
 
 
 def json_lines(path: Path) -> Iterator[tuple[int, Any]]:

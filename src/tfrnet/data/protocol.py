@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tfrnet.core.errors import InputError
 from tfrnet.data.examples import Example
 from tfrnet.data.items import Item, refuse_shared_groups
 from tfrnet.data.requests import Request
@@ -19,7 +20,6 @@ from tfrnet.data.sampling import one_per_group, shuffled
 from tfrnet.data.sources import Source
 from tfrnet.data.task import Task
 from tfrnet.data.tasks import find_task
-from tfrnet.errors import InputError
 
 STREAMS = ("arithmetic", "openbookqa", "boolq")
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tfrnet.core.errors import InputError
 from tfrnet.data.examples import Example
 from tfrnet.data.jsonlines import json_lines
-from tfrnet.errors import InputError
 
 MAX_ID_LENGTH = 200
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tfrnet.core.errors import InputError
 from tfrnet.data.jsonlines import json_lines
-from tfrnet.errors import InputError
 
 VARIABLE = "TFRNET_DATA"
 

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from tfrnet.core.errors import InputError
 from tfrnet.data.items import Item
 from tfrnet.data.protocol import Split
 from tfrnet.data.sources import Source
 from tfrnet.data.tasks import find_task
-from tfrnet.errors import InputError
 
 SCHEMA = "tfrnet.split/1"
 MANIFEST = "split.json"

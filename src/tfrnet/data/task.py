@@ -6,9 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar, Literal
 
+from tfrnet.core.errors import InputError
 from tfrnet.data.items import Item
 from tfrnet.data.sources import Source
-from tfrnet.errors import InputError
 
 Metric = Literal["acc", "acc_norm", "exact"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from tfrnet.core.errors import InputError
 from tfrnet.data.examples import Encoded, Example, encode, tokenise, with_eos
 from tfrnet.data.sources import HubFile, Source, need, read_rows
-from tfrnet.errors import InputError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -26,7 +26,7 @@ def draw_trajectory(store: StateStore, path: Path) -> None:
 
     entries = [entry for entry in store.entries if entry["kind"] == "request"]
     accepted = [entry for entry in entries if entry["outcome"] == "accepted"]
-    states = [store.load_channels(number) for number in [0, *(e["generation"] for e in accepted)]]
+    states = [store.load(number).tensors() for number in [0, *(e["generation"] for e in accepted)]]
     requests = range(1, len(entries) + 1)
     figure, (losses, channels, risks) = plt.subplots(1, 3, figsize=(13, 4.4), layout="constrained")
 
@@ -38,7 +38,7 @@ def draw_trajectory(store: StateStore, path: Path) -> None:
 
     after = range(len(states))
     for limit, colour in _LIMITS.items():
-        below = [int((state.mask < limit).sum()) for state in states]
+        below = [int((state["mask"] < limit).sum()) for state in states]
         channels.plot(after, below, "o-", color=colour, label=f"mask below {limit:g}")
     channels.legend(**_BELOW)
     total = store.manifest.channel_count()
@@ -46,8 +46,8 @@ def draw_trajectory(store: StateStore, path: Path) -> None:
     channels.set_yscale("symlog", linthresh=10)
     channels.set_ylim(bottom=0, top=2 * total)
 
-    top = torch.sort(states[-1].trajectory.priority, descending=True, stable=True).indices
-    risk = torch.stack([state.trajectory.risk[top[:_SHOWN_CHANNELS]] for state in states])
+    top = torch.sort(states[-1]["priority"], descending=True, stable=True).indices
+    risk = torch.stack([state["risk"][top[:_SHOWN_CHANNELS]] for state in states])
     risks.plot(after, risk.numpy(), "-", color=_GREEN, alpha=0.7)
     risks.set(
         title=f"Risk of the {_SHOWN_CHANNELS} channels of highest priority",

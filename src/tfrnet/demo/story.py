@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tfrnet.config import TFRConfig
+from tfrnet.core.errors import InputError
+from tfrnet.core.outcome import Outcome
 from tfrnet.demo.corpus import DemoSplit
 from tfrnet.demo.figure import draw_trajectory
-from tfrnet.errors import InputError
 from tfrnet.evaluation.ranking import accuracy, rank
+from tfrnet.methods.tfr.config import TFRConfig
 from tfrnet.models.generation import continue_texts
 from tfrnet.models.load import LoadedModel
-from tfrnet.outcome import Outcome
 from tfrnet.session import Session
 from tfrnet.unlearner import Report
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from tfrnet.core.errors import TeamError
 from tfrnet.distributed.messages import Adopt, Begin, End, Load, Propose, Restore
 from tfrnet.distributed.together import load_together
-from tfrnet.errors import TeamError
-from tfrnet.unlearner import Proposal, Unlearner, find_method
+from tfrnet.method import find_method
+from tfrnet.unlearner import Proposal, Unlearner
 
 if TYPE_CHECKING:
-    from tfrnet.distributed.team import Team
+    from tfrnet.core.team import Team
     from tfrnet.models.load import LoadedModel
 
 
@@ -49,10 +50,10 @@ def follow(team: Team, load: Callable[[Load], LoadedModel]) -> None:
 def _begin(team: Team, loaded: LoadedModel, begin: Begin) -> Unlearner[Any]:
     with team.together():
         method = find_method(begin.method)
-        net = method.unlearner(
+        net = method(
             *loaded,
             begin.retain,
-            method.config.from_dict(begin.config),
+            method.config_class.from_dict(begin.config),
             guard=begin.guard,
             seed=begin.seed,
             passes=begin.passes,

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from tfrnet.core.errors import InputError, TeamError
+from tfrnet.core.team import SOLO, Team
 from tfrnet.distributed.environment import launched_size
-from tfrnet.distributed.team import SOLO, Team
-from tfrnet.errors import InputError, TeamError
 
 if TYPE_CHECKING:
     from tfrnet.distributed.processes import ProcessTeam

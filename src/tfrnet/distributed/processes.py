@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 import torch.distributed as dist
 
+from tfrnet.core.errors import InputError, TeamError, TfrnetError
+from tfrnet.core.team import R, T, Team, Tensors
 from tfrnet.distributed.messages import End
 from tfrnet.distributed.shard import shard
-from tfrnet.distributed.team import R, T, Team, Tensors
-from tfrnet.errors import InputError, TeamError, TfrnetError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import nn
 
-from tfrnet.errors import InputError
+from tfrnet.core.errors import InputError
 from tfrnet.models.fingerprint import fingerprint
 from tfrnet.models.layers import decoder_layers
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from tfrnet.core.versions import versions
 from tfrnet.models.fingerprint import fingerprint
-from tfrnet.versions import versions
 
 if TYPE_CHECKING:
-    from tfrnet.distributed.team import Team
+    from tfrnet.core.team import Team
     from tfrnet.models.load import LoadedModel
 
 

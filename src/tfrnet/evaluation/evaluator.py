@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tfrnet.core.team import SOLO, Team
 from tfrnet.data.examples import Encoded, tokenise
-from tfrnet.distributed.team import SOLO, Team
 from tfrnet.evaluation.cache import Cache
 from tfrnet.evaluation.likelihood import score_answers
 from tfrnet.evaluation.token_scores import TokenScores
-from tfrnet.models.digest import model_digest
+from tfrnet.masking.digest import model_digest
 from tfrnet.models.forward import input_device
 from tfrnet.models.generation import continue_texts
 from tfrnet.models.load import LoadedModel

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
+from tfrnet.core.errors import CheckFailedError
+from tfrnet.core.team import SOLO, Team
 from tfrnet.data.examples import Encoded
-from tfrnet.distributed.team import SOLO, Team
-from tfrnet.errors import CheckFailedError
 from tfrnet.evaluation.token_scores import TokenScores, token_statistics
 from tfrnet.models.forward import head_sees_only, input_device
 from tfrnet.models.parts import in_parts

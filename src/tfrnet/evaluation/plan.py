@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from tfrnet.core.errors import InputError
 from tfrnet.data.examples import Truncation
 from tfrnet.data.fewshot import with_shots
 from tfrnet.data.items import Item
@@ -15,7 +16,6 @@ from tfrnet.data.sources import Source
 from tfrnet.data.task import Task
 from tfrnet.data.tasks import find_task, task_names
 from tfrnet.data.tofu import TofuRow, load_tofu
-from tfrnet.errors import InputError
 from tfrnet.evaluation.attacks.subject import AttackOptions, divide
 from tfrnet.evaluation.privacy import MEMBERS, NON_MEMBERS
 from tfrnet.evaluation.robustness import check_attacks

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tfrnet.errors import InputError
+from tfrnet.core.effect import Effect
+from tfrnet.core.errors import InputError
 from tfrnet.evaluation.attacks.catalogue import ATTACKS, ON_MASKS
 from tfrnet.evaluation.attacks.recovery import area_between, steps_to_half_recovery
 from tfrnet.evaluation.attacks.subject import Attacked, Subject
 from tfrnet.masking.mask import ChannelMask
-from tfrnet.unlearner import Effect
 
 
 def attack_names(effect: Effect) -> tuple[str, ...]:

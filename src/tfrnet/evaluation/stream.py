@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import torch
 
+from tfrnet.core.effect import Effect
+from tfrnet.core.errors import InputError, StateError
 from tfrnet.data.protocol import Split
 from tfrnet.data.tasks import find_task
-from tfrnet.errors import InputError, StateError
 from tfrnet.evaluation.evaluator import Evaluator
 from tfrnet.evaluation.forgetting import ItemHistory, forgetting_figures, structure_figures
 from tfrnet.evaluation.tasks import evaluate_task
+from tfrnet.method_state import dormant_threshold_of, has_mask
 from tfrnet.state.store import StateStore
-from tfrnet.tfr.memory import ChannelState
-from tfrnet.unlearner import Effect
 
 Entry = Mapping[str, Any]
 
@@ -41,8 +41,8 @@ def measure_stream(
     try:
         for t, generation in enumerate(generations):
             state = store.load(generation)
-            if isinstance(state, ChannelState):
-                masks.append(state.mask)
+            if has_mask(store):
+                masks.append(state.tensors()["mask"])
             if generation not in rows:
                 if report:
                     report(f"stream, after request {t}")
@@ -101,5 +101,5 @@ def _structure(
     if not masks:
         return {}
     rankings = [entry["top_channels"] for entry in entries]
-    threshold = store.manifest.tfr_config().dormant_threshold
+    threshold = dormant_threshold_of(store)
     return {"structure": structure_figures(masks, rankings, threshold)}

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from tfrnet.core.effect import Effect
 from tfrnet.evaluation.attacks.subject import Subject
 from tfrnet.evaluation.evaluator import Evaluator
 from tfrnet.evaluation.metrics.tofu import forget_quality
@@ -16,7 +17,6 @@ from tfrnet.evaluation.stream import measure_stream
 from tfrnet.evaluation.tasks import TaskResult, evaluate_task
 from tfrnet.evaluation.tofu import TofuResult, evaluate_tofu
 from tfrnet.state.store import StateStore
-from tfrnet.unlearner import Effect
 
 Report = Callable[[str], None]
 

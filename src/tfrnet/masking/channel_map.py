@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from tfrnet.errors import InputError
+from tfrnet.core.errors import InputError
 from tfrnet.masking.channels import layer_of
 from tfrnet.masking.mask import dormant
 

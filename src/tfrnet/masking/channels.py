@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
-from transformers.pytorch_utils import Conv1D
 
-from tfrnet.config import TFRConfig
-from tfrnet.errors import InputError, TfrnetWarning
+from tfrnet.core.errors import InputError, TfrnetWarning
+from tfrnet.models.layers import is_projection, output_width
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -56,43 +55,37 @@ class ChannelIndex(Sequence[Projection]):
         return [[projection.name, projection.width] for projection in self]
 
 
-def is_projection(module: nn.Module) -> bool:
-    """Tell whether a module is linear: its output units are scaled independently by a mask."""
-    return isinstance(module, (nn.Linear, Conv1D))
-
-
-def output_width(module: nn.Module) -> int:
-    """Return the number of output units (GPT-2's `Conv1D` keeps its weight transposed)."""
-    return module.nf if isinstance(module, Conv1D) else module.out_features  # type: ignore[return-value]
-
-
-def find_channels(model: PreTrainedModel, config: TFRConfig) -> ChannelIndex:
+def find_channels(
+    model: PreTrainedModel,
+    target_modules: str | tuple[str, ...] = "all-linear",
+    layers: tuple[int, ...] | None = None,
+) -> ChannelIndex:
     """Select the projections that `target_modules` and `layers` name.
 
     Whatever holds weights and cannot be masked is named in a warning, and a name that selects
     nothing or something that is not a projection is an error: nothing is skipped in silence.
     """
     _refuse_split_outputs(model)
-    target = config.target_modules
     modules = {name: module for name, module in model.named_modules() if name}
     heads = _language_model_heads(model, modules)
-    if target == "all-linear":
+    if target_modules == "all-linear":
         _warn_unmaskable(modules, heads)
         named = {n for n, m in modules.items() if is_projection(m)}
     else:
-        named = _matching(modules, target, heads)
+        named = _matching(modules, target_modules, heads)
     chosen = [
         (name, output_width(module))
         for name, module in modules.items()
-        if name in named - heads and _in_layers(name, config.layers)
+        if name in named - heads and _in_layers(name, layers)
     ]
     if not chosen:
-        layers = "" if config.layers is None else f" in layers {list(config.layers)}"
+        where = "" if layers is None else f" in layers {list(layers)}"
         raise InputError(
-            f"no module of {type(model).__name__} matches target_modules={_shown(target)}{layers}; "
+            f"no module of {type(model).__name__} matches target_modules="
+            f"{_shown(target_modules)}{where}; "
             f"its projections are called {', '.join(sorted(_endings(modules, heads)))}"
         )
-    _refuse_missing_layers(chosen, config.layers)
+    _refuse_missing_layers(chosen, layers)
     return ChannelIndex(chosen)
 
 

@@ -20,9 +20,8 @@ from torch._functorch import config as functorch
 from torch.distributed.tensor import DTensor
 from torch.fx.experimental import _config as shapes
 
-from tfrnet.errors import InputError
-from tfrnet.masking.channels import is_projection
-from tfrnet.models.layers import decoder_layers
+from tfrnet.core.errors import InputError
+from tfrnet.models.layers import decoder_layers, is_projection
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

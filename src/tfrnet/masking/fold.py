@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
-from tfrnet.errors import InputError
+from tfrnet.core.errors import InputError
 from tfrnet.masking.channels import ChannelIndex
 
 

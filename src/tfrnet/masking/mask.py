@@ -16,15 +16,16 @@ from torch import nn
 from torch.nn.functional import linear
 from torch.utils.hooks import RemovableHandle
 
-from tfrnet.errors import InputError
+from tfrnet.core.errors import InputError
 from tfrnet.masking.channels import ChannelIndex
 from tfrnet.masking.fold import folded_tensors
+from tfrnet.models.parts import FlattenedBatchError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+    from tfrnet.core.tensors import State
     from tfrnet.masking.compiled import CompiledLayers
-    from tfrnet.state.tensors import State
 
 # Below this the pre-mask activation is kept as it is; above, it is the masked one over the mask.
 _SAFE_DIVISOR = 1e-2
@@ -224,10 +225,6 @@ class _Parts(list[_Part]):
                 zip(index.split(values), index.split(values.to(dtype)), strict=True)
             )
         )
-
-
-class FlattenedBatchError(InputError):
-    """A projection saw tokens without their batch dimension; only single examples can be scored."""
 
 
 class _MaskedForward:

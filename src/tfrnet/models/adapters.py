@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from tfrnet.errors import InputError
+from tfrnet.core.errors import InputError
 from tfrnet.models.gguf import cache_folder
 
 CONFIG = "adapter_config.json"

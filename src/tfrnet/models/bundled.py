@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
-from tfrnet.errors import InputError
+from tfrnet.core.errors import InputError
 
 BUNDLED = "smollm2-135m"
 HUB_ID = "HuggingFaceTB/SmolLM2-135M-Instruct"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from torch.utils.checkpoint import checkpoint
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from tfrnet.errors import InputError
+from tfrnet.core.errors import InputError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tfrnet.errors import CheckFailedError, InputError
+from tfrnet.core.effect import Effect
+from tfrnet.core.errors import CheckFailedError, InputError
 from tfrnet.models.forward import input_device
-from tfrnet.unlearner import Effect
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from tfrnet.core.errors import InputError
 from tfrnet.data.examples import Encoded
-from tfrnet.errors import InputError
 from tfrnet.models.forward import answer_losses, collate, input_device
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import nn
 
+from tfrnet.core.team import SOLO, Team, Tensors
 from tfrnet.data.examples import Encoded, batches
-from tfrnet.distributed.team import SOLO, Team, Tensors
 from tfrnet.models.parts import in_parts
 from tfrnet.models.prompts import rows_answer
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import GenerationConfig, StoppingCriteria
 
+from tfrnet.core.errors import InputError
+from tfrnet.core.team import SOLO, Team
 from tfrnet.data.examples import tokenise
-from tfrnet.distributed.team import SOLO, Team
-from tfrnet.errors import InputError
 from tfrnet.models.forward import input_device
 from tfrnet.models.load import LoadedModel
 from tfrnet.models.parts import in_parts

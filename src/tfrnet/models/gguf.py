@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from tfrnet.errors import InputError
+from tfrnet.core.errors import InputError
 
 
 def cache_folder() -> Path:

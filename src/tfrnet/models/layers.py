@@ -1,4 +1,4 @@
-"""The decoder's layers, whatever a model calls them, and what comes out of one of them."""
+"""A model's parts, whatever it calls them: layers, what comes out of them, and projections."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
+from transformers.pytorch_utils import Conv1D
 
-from tfrnet.errors import InputError
+from tfrnet.core.errors import InputError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -64,3 +65,13 @@ def hidden_after_each(
         for handle in handles:
             handle.remove()
     return found
+
+
+def is_projection(module: nn.Module) -> bool:
+    """Tell whether a module is linear: its output units are scaled independently by a mask."""
+    return isinstance(module, (nn.Linear, Conv1D))
+
+
+def output_width(module: nn.Module) -> int:
+    """Return the number of output units (GPT-2's `Conv1D` keeps its weight transposed)."""
+    return module.nf if isinstance(module, Conv1D) else module.out_features  # type: ignore[return-value]

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from safetensors import SafetensorError
 
-from tfrnet.backbones.shipped import SHIPPED, find_backbone
-from tfrnet.errors import InputError
+from tfrnet.core.errors import InputError
 from tfrnet.models.adapters import CONFIG, base_of, merged_adapter
 from tfrnet.models.bundled import BUNDLED, bundled_gguf
 from tfrnet.models.gguf import converted_gguf
+from tfrnet.models.shipped import BACKBONES, find_shipped
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -71,7 +71,7 @@ def model_folder(name: str) -> str:
             raise InputError(f"model file {name} does not exist")
         return str(converted_gguf(path))
     if not path.is_dir():
-        path = find_backbone(name) or path
+        path = find_shipped(name) or path
     if path.is_dir():
         if (path / CONFIG).is_file():
             return str(merged_adapter(path, model_folder(base_of(path))))
@@ -135,10 +135,10 @@ def _clear_errors(name: str) -> Iterator[None]:
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         reason = " ".join(str(error).split())
         here = Path(name).exists() or name.endswith(".gguf")
-        if not here and name not in (BUNDLED, *SHIPPED):
+        if not here and name not in (BUNDLED, *BACKBONES):
             offline = os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0")
             hint = "the hub is switched off by HF_HUB_OFFLINE" if offline else reason[:300]
-            known = "" if "/" in name else f"; tfrnet knows {', '.join((BUNDLED, *SHIPPED))}"
+            known = "" if "/" in name else f"; tfrnet knows {', '.join((BUNDLED, *BACKBONES))}"
             raise InputError(
                 f"model {name!r} is neither a folder here nor could it be had from the hub "
                 f"({hint}){known}"

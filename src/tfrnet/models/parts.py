@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from tfrnet.errors import InputError
-from tfrnet.masking.mask import FlattenedBatchError
-from tfrnet.models.memory import free_garbage, is_out_of_memory
+from tfrnet.core.errors import InputError
+from tfrnet.models.device_memory import free_garbage, is_out_of_memory
 
 T = TypeVar("T")
 Work = Callable[[list[int]], T]
+
+
+class FlattenedBatchError(InputError):
+    """A projection saw tokens without their batch dimension; only single examples can be scored."""
 
 
 def in_parts(

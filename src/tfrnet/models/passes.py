@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from tfrnet.errors import InputError
-from tfrnet.masking.channels import is_projection, output_width
+from tfrnet.core.errors import InputError
 from tfrnet.models.checkpointing import can_be_checkpointed
-from tfrnet.models.layers import decoder_layers
+from tfrnet.models.layers import decoder_layers, is_projection, output_width
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tfrnet.core.errors import InputError
 from tfrnet.data.requests import Request
-from tfrnet.errors import InputError
 from tfrnet.state.digests import request_digest
 from tfrnet.state.store import StateStore
 

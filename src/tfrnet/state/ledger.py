@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tfrnet.errors import StateError
-from tfrnet.state import fs
+from tfrnet.core import files
+from tfrnet.core.errors import StateError
 
 GENESIS = "0" * 64
 
@@ -42,7 +42,7 @@ def line(entry: Mapping[str, Any]) -> bytes:
 
 def append(path: Path, entry: Mapping[str, Any]) -> None:
     """Add a chained entry, durably."""
-    fs.append(path, line(entry))
+    files.append(path, line(entry))
 
 
 def read(path: Path) -> LedgerContent:

@@ -8,10 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tfrnet.config import TFRConfig
-from tfrnet.errors import InputError, StateError
-from tfrnet.settings import Settings
-from tfrnet.unlearner import find_method
+from tfrnet.core.errors import StateError
+from tfrnet.core.settings import Settings
 
 FORMAT = 1
 
@@ -51,20 +49,6 @@ class Manifest:
         except TypeError:
             raise StateError(f"{path} is damaged: its fields are not those of a manifest") from None
 
-    def settings(self) -> Settings:
-        """Return the settings that the state was made with."""
-        try:
-            return find_method(self.method).config.from_dict(self.config)
-        except InputError as error:
-            raise StateError(f"the manifest's config cannot be used: {error}") from None
-
-    def tfr_config(self) -> TFRConfig:
-        """Return the config of a state of TFR-Net."""
-        settings = self.settings()
-        if not isinstance(settings, TFRConfig):
-            raise StateError(f"the state belongs to method {self.method}, which has no mask")
-        return settings
-
     def channel_count(self) -> int:
         """Return the number of channels in all."""
         return sum(width for _, width in self.channels)
@@ -87,24 +71,30 @@ class Manifest:
                 "use its target_modules and layers"
             )
 
-    def refuse_settings(
-        self, folder: Path, method: str | None, config: Settings | None, seed: int | None
-    ) -> None:
-        """Raise if the state was made with another method or other settings than asked for."""
+    def refuse_method(self, folder: Path, method: str | None) -> None:
+        """Raise if the state was made with another method than asked for."""
         if method not in (None, self.method):
             raise StateError(
                 f"state {folder} was made with method {self.method}, not {method}; "
                 "start another state for it"
             )
+
+    def refuse_settings(
+        self, folder: Path, made: Settings, config: Settings | None, seed: int | None
+    ) -> None:
+        """Raise if the state was made with other settings than asked for.
+
+        `made` are the settings of the manifest: a field newer than the state has its default.
+        """
         wanted = {} if config is None else config.to_dict()
-        made = self.settings().to_dict()  # a field newer than the state has its default
-        changed = sorted(k for k, v in wanted.items() if made.get(k) != v)
+        found = made.to_dict()
+        changed = sorted(k for k, v in wanted.items() if found.get(k) != v)
         if changed:
             name = changed[0]
             selects = name in ("target_modules", "layers")
             selection = "another channel selection, " if selects else ""
             raise StateError(
-                f"state {folder} was made with {selection}{name}={made.get(name)}, not "
+                f"state {folder} was made with {selection}{name}={found.get(name)}, not "
                 f"{wanted[name]}; its settings are fixed, start another state to change them"
             )
         if seed not in (None, self.seed):

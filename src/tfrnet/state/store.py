@@ -20,15 +20,14 @@ from typing import Any
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 
-from tfrnet.errors import StateError
-from tfrnet.state import fs, ledger
+from tfrnet.core import files
+from tfrnet.core.errors import StateError
+from tfrnet.core.lock import FolderLock
+from tfrnet.core.tensors import State, TensorState, tensors_file
+from tfrnet.state import ledger
 from tfrnet.state.history import History
 from tfrnet.state.layout import Layout
-from tfrnet.state.lock import FolderLock
 from tfrnet.state.manifest import FORMAT, Manifest
-from tfrnet.state.tensors import State, tensors_file
-from tfrnet.tfr.memory import ChannelState
-from tfrnet.unlearner import find_method
 
 DEFAULT_KEEP = 20
 
@@ -92,7 +91,7 @@ class StateStore:
                     f"{folder} holds other files ({strangers[0]}); a new state needs a folder "
                     "of its own"
                 )
-            fs.make_folder(layout.generations)
+            files.make_folder(layout.generations)
             lock = FolderLock(folder)
             try:
                 if cls.exists(folder):
@@ -101,8 +100,8 @@ class StateStore:
                 _discard([layout.generation(n) for n in layout.numbers()])
                 key = secrets.token_bytes(32)
                 manifest = make_manifest(key)
-                fs.replace_file(layout.key, key.hex().encode(), mode=0o600)
-                fs.replace_file(layout.generation(0), _generation_bytes(state, 0))
+                files.replace_file(layout.key, key.hex().encode(), mode=0o600)
+                files.replace_file(layout.generation(0), _generation_bytes(state, 0))
                 created = ledger.chained(
                     {
                         "kind": "created",
@@ -114,9 +113,9 @@ class StateStore:
                     },
                     ledger.GENESIS,
                 )
-                fs.replace_file(layout.ledger, ledger.line(created))
-                fs.replace_file(layout.pointer, _pointer_bytes(0, 1, created["hash"]))
-                fs.replace_file(layout.manifest, manifest.to_bytes())
+                files.replace_file(layout.ledger, ledger.line(created))
+                files.replace_file(layout.pointer, _pointer_bytes(0, 1, created["hash"]))
+                files.replace_file(layout.manifest, manifest.to_bytes())
                 return cls(folder, lock)
             except BaseException:
                 lock.release()
@@ -156,25 +155,14 @@ class StateStore:
             raise StateError(f"{self.layout.key} is missing or damaged")
         return key
 
-    def load_channels(self, generation: int | None = None) -> ChannelState:
-        """Return a generation's state of TFR-Net; other methods have no mask."""
-        state = self.load(generation)
-        if not isinstance(state, ChannelState):
-            raise StateError(
-                f"state {self.layout.folder} belongs to method {self.manifest.method}, which has "
-                "no mask"
-            )
-        return state
-
-    def load(self, generation: int | None = None) -> State:
-        """Return a generation's state, checked against the ledger."""
+    def load(self, generation: int | None = None) -> TensorState:
+        """Return a generation's tensors, checked against the ledger."""
         number = self.generation if generation is None else generation
         path = self.layout.generation(number)
         if number not in self.history.digests:
             raise StateError(f"generation {number} has never existed in {self.layout.folder}")
         try:
-            tensors = load_tensors(path.read_bytes())
-            state: State = find_method(self.manifest.method).read_state(tensors)
+            state = TensorState(load_tensors(path.read_bytes()))
         except FileNotFoundError:
             if number == self.generation:
                 raise StateError(f"{path} is missing: the state is damaged") from None
@@ -182,10 +170,8 @@ class StateStore:
             raise StateError(
                 f"generation {number} is no longer kept; there are: {kept} ({path.name} is missing)"
             ) from None
-        except (SafetensorError, KeyError) as error:
+        except SafetensorError as error:
             raise StateError(f"{path} is damaged: {error}") from None
-        if strangers := sorted(set(tensors) - set(state.tensors())):
-            raise StateError(f"{path} is damaged: it holds a tensor called {strangers[0]}")
         if state.digest() != self.history.digests[number]:
             raise StateError(f"{path} is damaged: its digest is not the one in the ledger")
         return state
@@ -236,7 +222,7 @@ class StateStore:
         self._in_doubt = True
         try:
             if state is not None:
-                fs.replace_file(self.layout.generation(number), _generation_bytes(state, number))
+                files.replace_file(self.layout.generation(number), _generation_bytes(state, number))
             ledger.append(self.layout.ledger, entry)
             in_ledger = True
             self._write_pointer(number, self.lines + 1, entry["hash"])
@@ -260,7 +246,7 @@ class StateStore:
         """Bring memory and disk to the same side of a failed commit; say on which they are."""
         try:
             if cut_ledger_to is not None:
-                fs.truncate(self.layout.ledger, cut_ledger_to)
+                files.truncate(self.layout.ledger, cut_ledger_to)
             self._read(repair=True)
         except OSError:
             if cut_ledger_to is None:
@@ -270,7 +256,7 @@ class StateStore:
         return "is applied" if self._head == entry["hash"] else "was not applied"
 
     def _write_pointer(self, generation: int, entries: int, head: str) -> None:
-        fs.replace_file(self.layout.pointer, _pointer_bytes(generation, entries, head))
+        files.replace_file(self.layout.pointer, _pointer_bytes(generation, entries, head))
 
     def _prune(self, keep: int) -> None:
         """Drop old generations; the first is kept, so that everything can always be undone."""
@@ -309,7 +295,7 @@ class StateStore:
             raise StateError(f"{path} is missing: the state is damaged")
         if repair:
             if content.torn_bytes:
-                fs.truncate(self.layout.ledger, content.whole_bytes)
+                files.truncate(self.layout.ledger, content.whole_bytes)
                 self.repairs.append(
                     f"cut off a torn last line of ledger.jsonl ({content.torn_bytes} bytes)"
                 )

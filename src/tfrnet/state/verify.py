@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
-from tfrnet.errors import StateError
+from tfrnet.core.errors import StateError
+from tfrnet.core.tensors import TensorState
 from tfrnet.state.layout import Layout
 from tfrnet.state.store import StateStore
-from tfrnet.state.tensors import State
-from tfrnet.tfr.memory import ChannelState
 
 
 @dataclass(frozen=True)
@@ -23,8 +21,11 @@ class Check:
     detail: str = ""
 
 
-def verify(folder: Path) -> list[Check]:
-    """Check a state folder without changing it. Opening it checks the chain and the pointer."""
+def verify(folder: Path, problem_of: Callable[[StateStore, TensorState], str]) -> list[Check]:
+    """Check a state folder without changing it. Opening it checks the chain and the pointer.
+
+    `problem_of` is what the state's method has to say of a generation's tensors.
+    """
     layout = Layout(folder)
     if not (layout.manifest.exists() or layout.ledger.exists()):
         raise StateError(f"{folder} holds no state (no manifest.json)")
@@ -36,7 +37,7 @@ def verify(folder: Path) -> list[Check]:
     if store.unfinished:
         entries += "; an unfinished commit is put right when the state is next opened for writing"
     checks = [Check("ledger chain, pointer and manifest", True, entries), _check_key(store)]
-    return checks + [_check_generation(store, number) for number in _expected(store)]
+    return checks + [_check_generation(store, number, problem_of) for number in _expected(store)]
 
 
 def _check_key(store: StateStore) -> Check:
@@ -57,31 +58,16 @@ def _expected(store: StateStore) -> list[int]:
     return sorted({0, *present, *range(oldest, store.generation + 1)})
 
 
-def _check_generation(store: StateStore, number: int) -> Check:
+def _check_generation(
+    store: StateStore, number: int, problem_of: Callable[[StateStore, TensorState], str]
+) -> Check:
     name = f"generation {number}"
     if number == store.generation + 1:
         return Check(name, True, "of an unfinished commit, not in the ledger yet")
     if number not in store.history.digests:
         return Check(name, False, f"{store.layout.generation(number)} is not in the ledger")
     try:
-        problem = _problem(store.load(number), store.manifest.channel_count())
+        problem = problem_of(store, store.load(number))
     except StateError as error:
         problem = str(error)
     return Check(name, not problem, problem or f"digest {store.history.digests[number][:12]}")
-
-
-def _problem(state: State, channels: int) -> str:
-    for name, tensor in state.tensors().items():
-        if not bool(torch.isfinite(tensor).all()):
-            return f"{name} holds values that are not finite"
-    return _mask_problem(state, channels) if isinstance(state, ChannelState) else ""
-
-
-def _mask_problem(state: ChannelState, channels: int) -> str:
-    for name, tensor in state.tensors().items():
-        expected = (len(tensor), channels) if name == "forgotten" else (channels,)
-        if tensor.dtype != torch.float32 or tensor.shape != expected:
-            return f"{name} is {tensor.dtype} of shape {tuple(tensor.shape)}, not {channels} floats"
-    if not bool(((state.mask >= 0) & (state.mask <= 1)).all()):
-        return "the mask leaves [0, 1]"
-    return ""

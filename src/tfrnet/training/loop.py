@@ -4,28 +4,27 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 
-from tfrnet.accounting import Account
-from tfrnet.base import BaseUnlearner
+from tfrnet.core.cost import Account
+from tfrnet.core.errors import InputError
+from tfrnet.core.guard import Verdict, guard_limit
+from tfrnet.core.outcome import Outcome
+from tfrnet.core.tensors import TensorState
 from tfrnet.data.examples import Encoded, Example, with_eos
-from tfrnet.errors import InputError
 from tfrnet.models.checkpointing import checkpointed
 from tfrnet.models.forward import Batch, answer_logits, collate, input_device
-from tfrnet.outcome import Outcome
-from tfrnet.state.tensors import TensorState
-from tfrnet.tfr.guard import Verdict, guard_limit
 from tfrnet.training.lora import LoraEffect
 from tfrnet.training.losses import token_losses
 from tfrnet.training.optimiser import MasterAdamW
 from tfrnet.training.settings import TrainingSettings
 from tfrnet.training.weights import WeightsEffect
-from tfrnet.unlearner import Proposal, Report
+from tfrnet.unlearner import Proposal, Report, Unlearner
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -48,23 +47,15 @@ class Trained:
     problem: str = ""
 
 
+# What can be trained: the weights themselves, or an adapter beside them.
+Trainable = WeightsEffect | LoraEffect
+
+
 class DivergedError(ArithmeticError):
     """A loss that is no number any more."""
 
 
-def attach(
-    model: PreTrainedModel, config: TrainingSettings, seed: int = 0
-) -> WeightsEffect | LoraEffect:
-    """Put the effect of a method that trains all weights, or an adapter, on a model.
-
-    The seed is that of an adapter's first values, which matter only to training.
-    """
-    if config.trained == "lora":
-        return LoraEffect(model, config.rank, config.alpha, config.target_modules, seed)
-    return WeightsEffect(model)
-
-
-class GradientUnlearner(BaseUnlearner[TensorState]):
+class GradientUnlearner(Unlearner[TensorState]):
     """A method that trains. It says what its loss is; everything else is here.
 
     The state is the trained values; before the first request there are none.
@@ -73,7 +64,7 @@ class GradientUnlearner(BaseUnlearner[TensorState]):
     adam_eps: ClassVar[float] = 1e-8
     # What `_reference` does, as it is shown to whoever waits.
     reference_stage: ClassVar[str] = "keeping what the model says now"
-    effect: WeightsEffect | LoraEffect
+    effect: Trainable
     config: TrainingSettings
 
     def __init__(
@@ -109,8 +100,23 @@ class GradientUnlearner(BaseUnlearner[TensorState]):
         """Return what the method adds to the record; by default nothing."""
         return {}
 
-    def _attach(self) -> WeightsEffect | LoraEffect:
-        return attach(self.model, self.config, self.seed)
+    @classmethod
+    def attach(cls, model: PreTrainedModel, config: Any, seed: int = 0) -> Trainable:
+        """Put the effect of a method that trains all weights, or an adapter, on a model.
+
+        The seed is that of an adapter's first values, which matter only to training.
+        """
+        if config.trained == "lora":
+            return LoraEffect(model, config.rank, config.alpha, config.target_modules, seed)
+        return WeightsEffect(model)
+
+    @classmethod
+    def read_state(cls, tensors: Mapping[str, torch.Tensor]) -> TensorState:
+        """Return the state with the given tensors."""
+        return TensorState(tensors)
+
+    def _attach(self) -> Trainable:
+        return self.attach(self.model, self.config, self.seed)
 
     # The request
 
@@ -146,7 +152,6 @@ class GradientUnlearner(BaseUnlearner[TensorState]):
             reason=f"{problem}; the last state was restored" if problem else verdict.reason,
             forget_loss_before=forget_before,
             forget_loss_after=forget_after,
-            retain_loss_before=guard_before,
             guard_loss_before=guard_before,
             guard_loss_after=verdict.after,
             details={"steps": trained.steps} | self._details(reference),
@@ -200,9 +205,6 @@ class GradientUnlearner(BaseUnlearner[TensorState]):
                 yield
         finally:
             self.effect.show(self.state)
-
-    def _read_state(self, tensors: dict[str, Any]) -> TensorState:
-        return TensorState(tensors)
 
     def _targets(self, forget: list[Encoded]) -> list[Encoded]:
         """Return what is trained on in place of the request's examples."""

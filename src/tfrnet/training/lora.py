@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import nn
 
-from tfrnet.errors import InputError
-from tfrnet.state.tensors import State, TensorState
+from tfrnet.core.errors import InputError
+from tfrnet.core.tensors import State, TensorState
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from tfrnet.settings import Settings, option
-from tfrnet.tuned import tuned_settings
+from tfrnet.core.settings import Settings, option
 
 
 @dataclass(frozen=True)
@@ -17,7 +16,8 @@ class TrainingSettings(Settings):
     The optimiser is made anew for each request; a step sees the whole request at once.
     """
 
-    method: ClassVar[str]
+    # What the search chose, if it was run.
+    tuned: ClassVar[Mapping[str, Any]] = {}
 
     trained: Literal["full", "lora"] = option(
         "full", "full: the weights themselves; lora: a low-rank adapter beside them (PEFT)"
@@ -47,5 +47,4 @@ class TrainingSettings(Settings):
     @classmethod
     def presets(cls) -> dict[str, Mapping[str, Any]]:
         """`default` holds the sources' numbers, `tuned` what the search chose, if it was run."""
-        tuned = tuned_settings(cls.method)
-        return {"default": {}} | ({"tuned": tuned} if tuned else {})
+        return {"default": {}} | ({"tuned": cls.tuned} if cls.tuned else {})

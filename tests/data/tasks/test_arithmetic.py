@@ -3,6 +3,7 @@ import re
 import pytest
 
 from tests.datasets import REAL, needs_real, real_source, write_lines
+from tfrnet.core.errors import InputError
 from tfrnet.data.jsonlines import json_lines
 from tfrnet.data.sources import Source
 from tfrnet.data.tasks import find_task
@@ -13,7 +14,6 @@ from tfrnet.data.tasks.arithmetic import (
     generated_rows,
     is_held_out,
 )
-from tfrnet.errors import InputError
 
 GENERATED = Source("generated")
 

@@ -1,9 +1,9 @@
 import pytest
 
 from tests.datasets import needs_real, openbookqa_rows, real_source, write_lines
+from tfrnet.core.errors import InputError
 from tfrnet.data.sources import Source
 from tfrnet.data.tasks import find_task
-from tfrnet.errors import InputError
 
 
 def _load(folder, rows):

@@ -8,10 +8,10 @@ import torch
 from tests import tiny
 from tests.datasets import made_up_folder
 from tests.evaluation.reference import trained_on
+from tfrnet.core.errors import InputError
 from tfrnet.data.protocol import Sizes, make_split
 from tfrnet.data.requests import Request
 from tfrnet.data.sources import Source
-from tfrnet.errors import InputError
 from tfrnet.evaluation.attacks.lifted import lifted
 from tfrnet.evaluation.attacks.subject import AttackOptions, Subject
 from tfrnet.evaluation.attacks.weights import folded
@@ -20,11 +20,11 @@ from tfrnet.evaluation.evaluator import Evaluator
 from tfrnet.evaluation.plan import Options, Plan
 from tfrnet.evaluation.robustness import attack_names, run_attacks
 from tfrnet.evaluation.suite import measure
-from tfrnet.models.digest import model_digest
+from tfrnet.masking.digest import model_digest
+from tfrnet.method import find_method
+from tfrnet.methods.llm_eraser.pruning import PrunedEffect
 from tfrnet.models.export import export_dense
 from tfrnet.models.load import LoadedModel
-from tfrnet.training.channels import PrunedEffect
-from tfrnet.unlearner import find_method
 
 SIZES = Sizes(requests=4, request_size=2, forget_eval=6, heldout=9, retain=(4, 4), guard=(2, 2))
 OPTIONS = AttackOptions(relearn_steps=(0, 2), relearn_seeds=1)
@@ -61,7 +61,7 @@ def forgetful(variant, split, tokenizer):
     values = {"guard_examples": 2, "steps": 3, "lora_factor": 1.0} | settings
     model = trained_on([item.example().joined for item in split.forget], 45)
     retain = [item.example() for item in split.heldout["openbookqa"]]
-    net = method.unlearner(model, tokenizer, retain, method.config.from_dict(values))
+    net = method(model, tokenizer, retain, method.config_class.from_dict(values))
     request = Request("some", tuple(item.example() for item in split.forget[2:]))
     assert net.forget(request).accepted
     return net
@@ -188,7 +188,7 @@ def test_a_weight_that_another_shares_is_refused(tokenizer):
     model = tiny.make_model()
     model.lm_head.weight = model.model.embed_tokens.weight
     method = find_method("ga")
-    config = method.config.from_dict({"trained": "lora", "target_modules": ["lm_head"]})
+    config = method.config_class.from_dict({"trained": "lora", "target_modules": ["lm_head"]})
     with (
         method.attach(model, config) as effect,
         pytest.raises(InputError, match="shares its values"),

@@ -3,7 +3,6 @@ import torch
 from transformers.pytorch_utils import Conv1D
 
 from tests import tiny
-from tfrnet.config import TFRConfig
 from tfrnet.evaluation.attacks.quantise import (
     LEVELS,
     SCHEMES,
@@ -199,7 +198,7 @@ def test_the_weights_come_back_after_an_exception():
     assert_untouched(model, before)
 
 
-@pytest.mark.filterwarnings("error::tfrnet.errors.TfrnetWarning")
+@pytest.mark.filterwarnings("error::tfrnet.core.errors.TfrnetWarning")
 def test_experts_in_one_tensor_are_left_alone():
     model = tiny.make_model("mixtral")
     before = snapshot(model)
@@ -215,7 +214,7 @@ def test_experts_in_one_tensor_are_left_alone():
 @pytest.mark.parametrize("bits", [8, 4, 3])
 def test_a_folded_mask_survives_rounding_row_by_row(architecture, bits):
     model = tiny.make_model(architecture)
-    index = find_channels(model, TFRConfig(target_modules="all-linear"))
+    index = find_channels(model, target_modules="all-linear")
     scheme = Scheme(f"int{bits}", "row")
     values = torch.rand(index.total, generator=torch.Generator().manual_seed(3))
     with ChannelMask(model, index) as mask:

@@ -4,9 +4,8 @@ import pytest
 import torch
 
 from tests import tiny
-from tfrnet.config import TFRConfig
+from tfrnet.core.errors import InputError
 from tfrnet.data.examples import encode_all
-from tfrnet.errors import InputError
 from tfrnet.evaluation.attacks.relearn import RelearnOptions, _shuffled, relearn
 from tfrnet.evaluation.attacks.weights import folded
 from tfrnet.masking.channels import find_channels
@@ -238,7 +237,7 @@ def test_batches_go_through_shuffle_after_shuffle():
 
 def test_a_folded_model_can_be_attacked():
     model = tiny.make_model()
-    index = find_channels(model, TFRConfig(target_modules="all-linear"))
+    index = find_channels(model, target_modules="all-linear")
     before = snapshot(model)
     with ChannelMask(model, index) as mask:
         mask.set(torch.linspace(0, 1, index.total))

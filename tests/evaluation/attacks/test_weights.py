@@ -3,7 +3,6 @@ import torch
 from transformers.pytorch_utils import Conv1D
 
 from tests import tiny
-from tfrnet.config import TFRConfig
 from tfrnet.evaluation.attacks.weights import folded, harden, replaced, rescaled
 from tfrnet.masking.channels import find_channels
 from tfrnet.masking.fold import folded_tensors
@@ -15,7 +14,7 @@ IDS = torch.arange(1, 25).reshape(2, 12)
 
 
 def channels(model):
-    return find_channels(model, TFRConfig(target_modules="all-linear"))
+    return find_channels(model, target_modules="all-linear")
 
 
 def drawn(choices, total):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfrnet.errors import InputError
+from tfrnet.core.errors import InputError
 from tfrnet.evaluation.metrics.intervals import (
     auc_standard_error,
     binomial_standard_error,

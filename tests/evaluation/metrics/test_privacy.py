@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.special import log_softmax
 from sklearn.metrics import roc_auc_score
 
-from tfrnet.errors import InputError
+from tfrnet.core.errors import InputError
 from tfrnet.evaluation.metrics.privacy import (
     auc,
     blind_baselines,

@@ -3,7 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfrnet.errors import InputError
+from tfrnet.core.errors import InputError
 from tfrnet.evaluation.metrics.structure import (
     Composition,
     MaskChange,
@@ -12,7 +12,7 @@ from tfrnet.evaluation.metrics.structure import (
     mask_figures,
     random_overlap,
 )
-from tfrnet.tfr.suppression import suppress
+from tfrnet.methods.tfr.suppression import suppress
 
 steady = settings(derandomize=True, deadline=None)
 

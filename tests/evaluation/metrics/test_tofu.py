@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfrnet.errors import InputError
+from tfrnet.core.errors import InputError
 from tfrnet.evaluation.metrics.tofu import (
     UTILITY_PARTS,
     exact_memorisation,

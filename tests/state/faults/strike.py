@@ -22,12 +22,12 @@ from tests.state.made_up import (
     made_up_state,
     make_state,
 )
-from tfrnet.state import fs
+from tfrnet.core import files
 from tfrnet.state.store import StateStore
 from tfrnet.state.verify import verify
 
 OPERATIONS = ("write", "fsync", "rename", "truncate")
-REAL = {name: getattr(fs, name) for name in OPERATIONS}
+REAL = {name: getattr(files, name) for name in OPERATIONS}
 
 
 def points(operations: list[str]) -> list[Any]:
@@ -62,11 +62,11 @@ def struck(
 
     try:
         for name in OPERATIONS:
-            setattr(fs, name, wrap(name))
+            setattr(files, name, wrap(name))
         yield seen
     finally:
         for name in OPERATIONS:
-            setattr(fs, name, REAL[name])
+            setattr(files, name, REAL[name])
 
 
 def operations_of(work: Callable[[Path], object]) -> list[str]:

@@ -26,7 +26,7 @@ from tests.state.made_up import (
     made_up_state,
     make_state,
 )
-from tfrnet.errors import StateError
+from tfrnet.core.errors import StateError
 from tfrnet.state.store import StateStore
 
 

@@ -24,8 +24,8 @@ from tests.state.faults.strike import (
 from tests.state.made_up import (
     is_equal,
 )
-from tfrnet.config import TFRConfig
-from tfrnet.errors import StateError
+from tfrnet.core.errors import StateError
+from tfrnet.methods.tfr.config import TFRConfig
 from tfrnet.session import Session
 from tfrnet.state.store import StateStore
 
@@ -90,7 +90,7 @@ def test_a_session_goes_on_after_a_full_disk_to_the_same_bits(
         with struck(number, half, disk_full), pytest.raises(StateError) as caught:
             session.forget(STREAM[1])
         assert session.is_applied(STREAM[1]) == ("is applied" in str(caught.value))
-        assert torch.equal(session.net.state.mask, session.store.load().mask)
+        assert torch.equal(session.unlearner.state.mask, session.store.load().mask)
         list(session.run(STREAM))
     assert_sound(tmp_path / "state")
     assert tensors(tmp_path / "state") == tensors(undisturbed)
@@ -104,8 +104,8 @@ def test_a_session_never_disagrees_with_its_disk_after_a_failed_rollback(
         with struck(number, False, disk_full), pytest.raises(StateError):
             session.rollback(0)
         on_disk = session.store.load()
-        assert is_equal(session.net.state, on_disk)
-        assert torch.equal(session.net.mask.values.cpu(), on_disk.mask)
+        assert is_equal(session.unlearner.state, on_disk)
+        assert torch.equal(session.unlearner.mask.values.cpu(), on_disk.mask)
 
 
 def test_ctrl_c_between_commit_and_memory_does_not_undo_the_request(
@@ -113,9 +113,9 @@ def test_ctrl_c_between_commit_and_memory_does_not_undo_the_request(
 ) -> None:
     """The commit is on disk and the interrupt comes before the session knows."""
     with open_session() as session:
-        monkeypatch.setattr(session.net, "adopt", lambda proposal: ctrl_c())
+        monkeypatch.setattr(session.unlearner, "adopt", lambda proposal: ctrl_c())
         with pytest.raises(KeyboardInterrupt):
             session.forget(STREAM[1])
         assert session.is_applied(STREAM[1])
-        assert is_equal(session.net.state, session.store.load())
-        assert session.net.requests_seen == 2
+        assert is_equal(session.unlearner.state, session.store.load())
+        assert session.unlearner.requests_seen == 2

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from tfrnet.training.o3.detector import Detector, DetectorSettings
-from tfrnet.training.o3.memory import (
+from tfrnet.methods.o3.detector import Detector, DetectorSettings
+from tfrnet.methods.o3.prompt_memory import (
     Memory,
     earlier_factors,
     extended,

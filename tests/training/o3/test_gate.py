@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tfrnet.training.o3.gate import raw_weight, soft_weight, tofu_gate
+from tfrnet.methods.o3.gate import raw_weight, soft_weight, tofu_gate
 
 _D = np.array([0, 0.25, 0.5, 1, 2])
 _NORMALS = (-0.2, 0.2, 0.5)

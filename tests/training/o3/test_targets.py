@@ -3,7 +3,7 @@
 import pytest
 
 from tfrnet.data.examples import Example
-from tfrnet.training.o3.targets import REFUSALS, random_targets
+from tfrnet.methods.o3.targets import REFUSALS, random_targets
 
 
 def _answers(answers, *key, prompt="Q:", **options):

@@ -6,8 +6,8 @@ import pkgutil
 from importlib import import_module
 from inspect import signature
 
+from tfrnet.core.errors import InputError
 from tfrnet.data.task import Task
-from tfrnet.errors import InputError
 
 
 def task_names() -> list[str]:

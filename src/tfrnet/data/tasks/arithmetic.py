@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tfrnet.core.errors import InputError
 from tfrnet.data.items import Item
 from tfrnet.data.sources import HubFile, Source, need, read_rows
 from tfrnet.data.task import Task
-from tfrnet.errors import InputError
 
 FILES = {
     "1dc": "single_digit_three_ops",

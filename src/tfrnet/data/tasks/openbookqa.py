@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from tfrnet.core.errors import InputError
 from tfrnet.data.items import Item
 from tfrnet.data.sources import HubFile, Source, need, read_rows
 from tfrnet.data.task import Task
-from tfrnet.errors import InputError
 
 _FILES = {
     "train": "openbookqa/train.jsonl",

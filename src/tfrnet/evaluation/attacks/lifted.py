@@ -9,11 +9,11 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
-from tfrnet.errors import InputError
+from tfrnet.core.effect import Effect
+from tfrnet.core.errors import InputError
 from tfrnet.masking.mask import ChannelMask
 from tfrnet.training.lora import LoraEffect
 from tfrnet.training.weights import WeightsEffect
-from tfrnet.unlearner import Effect
 
 # What peft writes on a model that carries an adapter.
 _ADAPTER_MARKS = ("peft_config", "_hf_peft_config_loaded")

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 import torch
 
-from tfrnet.config import TFRConfig
-from tfrnet.errors import TfrnetWarning
+from tfrnet.core.errors import TfrnetWarning
 from tfrnet.evaluation.attacks.weights import output_rows, replaced
 from tfrnet.masking.channels import find_channels
 
@@ -128,7 +127,7 @@ def quantised(model: PreTrainedModel, scheme: Scheme) -> Iterator[None]:
     with warnings.catch_warnings():
         # That experts stored as one tensor are no projections is said when a model is masked.
         warnings.simplefilter("ignore", TfrnetWarning)
-        index = find_channels(model, TFRConfig(target_modules="all-linear"))
+        index = find_channels(model, target_modules="all-linear")
     tensors = {}
     for projection in index:
         module = model.get_submodule(projection.name)

@@ -11,11 +11,11 @@ import torch
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
+from tfrnet.core.errors import InputError
 from tfrnet.data.examples import Encoded
-from tfrnet.errors import InputError
 from tfrnet.evaluation.attacks.weights import replaced
-from tfrnet.masking.channels import is_projection
 from tfrnet.models.forward import answer_losses, collate, input_device
+from tfrnet.models.layers import is_projection
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from tfrnet.core.effect import Effect
+from tfrnet.core.errors import InputError
 from tfrnet.data.items import Item
 from tfrnet.data.protocol import Split
 from tfrnet.data.tasks import find_task
-from tfrnet.errors import InputError
 from tfrnet.evaluation.attacks.lifted import lifted
 from tfrnet.evaluation.attacks.recovery import recovery_rate
 from tfrnet.evaluation.attacks.relearn import RelearnOptions
@@ -19,7 +20,6 @@ from tfrnet.evaluation.attacks.weights import folded
 from tfrnet.evaluation.evaluator import Evaluator
 from tfrnet.evaluation.tasks import evaluate_task
 from tfrnet.masking.mask import ChannelMask
-from tfrnet.unlearner import Effect
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -10,12 +10,12 @@ import torch
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
-from tfrnet.errors import InputError
+from tfrnet.core.effect import Effect
+from tfrnet.core.errors import InputError
 from tfrnet.evaluation.attacks.lifted import lifted
 from tfrnet.masking.channels import ChannelIndex
 from tfrnet.masking.mask import dormant
 from tfrnet.training.weights import WeightsEffect
-from tfrnet.unlearner import Effect
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

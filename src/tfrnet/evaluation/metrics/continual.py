@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from tfrnet.errors import InputError
+from tfrnet.core.errors import InputError
 
 CHECKPOINTS = (5, 10, 15, 20)
 

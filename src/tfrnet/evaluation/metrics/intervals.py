@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tfrnet.errors import InputError
+from tfrnet.core.errors import InputError
 
 CONFIDENCE = 0.95
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tfrnet.errors import InputError
+from tfrnet.core.errors import InputError
 from tfrnet.evaluation.metrics.intervals import CONFIDENCE, Interval
 from tfrnet.evaluation.metrics.tofu import Numbers, as_numbers
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tfrnet.errors import InputError
+from tfrnet.core.errors import InputError
 from tfrnet.evaluation.metrics.intervals import Interval, wilson_interval
 
 Array = NDArray[np.float64]

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import torch
 
-from tfrnet.errors import InputError
+from tfrnet.core.errors import InputError
 from tfrnet.masking.mask import capacity, dormant
 
 

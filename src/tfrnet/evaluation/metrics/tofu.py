@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tfrnet.errors import InputError
+from tfrnet.core.errors import InputError
 
 if TYPE_CHECKING:
     from rouge_score.rouge_scorer import RougeScorer

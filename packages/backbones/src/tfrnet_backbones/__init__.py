@@ -1,0 +1,20 @@
+"""Small backbones for experiments with tfrnet: LoRA adapters on SmolLM2-135M-Instruct."""
+
+from pathlib import Path
+
+_HERE = Path(__file__).parent
+
+
+def smollm2_tasks() -> Path:
+    """Return the adapter that knows BoolQ, OpenBookQA and arithmetic."""
+    return _HERE / "smollm2-tasks"
+
+
+def smollm2_tofu_full() -> Path:
+    """Return the adapter that knows all of TOFU."""
+    return _HERE / "smollm2-tofu-full"
+
+
+def smollm2_tofu_retain90() -> Path:
+    """Return the adapter that knows TOFU without forget10."""
+    return _HERE / "smollm2-tofu-retain90"

@@ -1,1 +1,0 @@
-"""Recipes for models that know what is to be forgotten."""

@@ -1,1 +1,0 @@
-"""Unlearning methods to compare with, one file each."""

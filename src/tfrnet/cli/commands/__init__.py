@@ -1,0 +1,1 @@
+"""The subcommands: every file here is one, found by its name."""

@@ -1,0 +1,88 @@
+"""`tfrnet demo`: watch the default model forget."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tfrnet.cli import options as opt
+from tfrnet.cli.opening import DEFAULT_MODEL, load
+from tfrnet.cli.output import Output, outcome_line
+
+if TYPE_CHECKING:
+    from tfrnet.demo.story import Story
+
+
+def command(
+    out: Annotated[Path, typer.Option(help="Folder for state, data and picture.")] = Path(
+        "tfrnet-demo"
+    ),
+    topic: Annotated[str, typer.Option(help="Topic to forget from.")] = "capitals",
+    as_json: opt.AsJson = False,
+) -> int:
+    """Watch the real default model forget 40 facts in five requests, and keep the rest.
+
+    Takes two to three minutes on two CPU cores. Nothing is downloaded.
+    """
+    from tfrnet.core.errors import InputError
+    from tfrnet.demo.corpus import load_facts, split
+
+    output = Output(as_json)
+    facts = load_facts()
+    topics = sorted({fact.topic for fact in facts})
+    if topic not in topics:
+        raise InputError(f"unknown topic {topic!r}; there are: {', '.join(topics)}")
+    parts = split(facts, topic)
+    if not parts.same_topic:
+        raise InputError(f"topic {topic!r} has too few facts for five requests; try capitals")
+    from tfrnet.demo.story import Accuracies, Listener, check_folder, prepare_folder, summary, tell
+
+    check_folder(out)
+    output.say(f"{len(facts)} facts in {len(topics)} topics; to be forgotten: 40 about {topic}")
+    loaded = load(DEFAULT_MODEL, "auto", "cpu", output)
+    prepare_folder(out)
+
+    def measured(accuracies: Accuracies) -> None:
+        output.say(
+            f"ranked right: {accuracies.forgotten:.1f} % of the facts to forget, "
+            f"{accuracies.same_topic:.1f} % of others about {topic}, "
+            f"{accuracies.others:.1f} % of other topics"
+        )
+
+    with output.progress(len(parts.requests), "requests") as steps:
+
+        def request_done(outcome: object) -> None:
+            output.say(outcome_line(outcome))  # type: ignore[arg-type]
+            steps.advance()
+
+        listener = Listener(steps.stage, measured, request_done)
+        story = tell(loaded, DEFAULT_MODEL, parts, out, listener)
+    _show(story, topic, out, output)
+    output.result("demo", {"out": str(out)} | summary(story))
+    return 0
+
+
+def _show(story: Story, topic: str, out: Path, output: Output) -> None:
+    from rich.table import Table
+
+    table = Table("facts", "before", "after", "change", title="accuracy (best of four answers)")
+    for label, name in (
+        ("forgotten", "forgotten"),
+        (f"kept, about {topic}", "same_topic"),
+        ("kept, other topics", "others"),
+    ):
+        before, after = getattr(story.before, name), getattr(story.after, name)
+        table.add_row(label, f"{before:.1f} %", f"{after:.1f} %", f"{after - before:+.1f}")
+    output.table(table)
+    for row in story.generations:
+        output.say(f"prompt  {row['prompt']}")
+        output.say(f"before  {' '.join(row['before'].split())}")
+        output.say(f"after   {' '.join(row['after'].split())}")
+    output.say(f"{story.seconds:.0f} s; state in {out / 'state'}, data in {out}")
+    if story.picture:
+        output.say(f"picture in {story.picture}")
+    else:
+        output.note("no picture: matplotlib is not installed (pip install 'tfrnet[plot]')")
+    output.say(f"undo it all: tfrnet rollback --state {out / 'state'} --to 0")

@@ -1,0 +1,332 @@
+"""`tfrnet eval`: what a model knows, leaks and gives away under attack."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_args
+
+import typer
+
+from tfrnet.cli import options as opt
+from tfrnet.cli.evaluation import show_results
+from tfrnet.cli.lists import names, numbers
+from tfrnet.cli.opening import load, model_name
+from tfrnet.cli.output import Output
+from tfrnet.core.errors import InputError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from tfrnet.core.effect import Effect
+    from tfrnet.evaluation.plan import Plan
+    from tfrnet.state.store import StateStore
+
+
+def command(
+    tasks: Annotated[
+        str,
+        typer.Option(
+            help="Comma-separated: boolq, openbookqa, arithmetic (or arithmetic:2da+3ds, any of "
+            "1dc 2da 2ds 2dm 3da 3ds 4da 4ds 5da 5ds), tofu, privacy, robustness, stream (every "
+            "forgotten item after every request of a state)."
+        ),
+    ],
+    model: opt.Model = None,
+    state: Annotated[
+        Path | None,
+        typer.Option(help="State whose mask is put on the model.", show_default=False),
+    ] = None,
+    generation: Annotated[
+        int | None, typer.Option(min=0, help="Generation of the state; the current one without it.")
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            help="Items per task or TOFU set. Without it 100 of a task, and all rows of TOFU.",
+            show_default=False,
+        ),
+    ] = None,
+    full: Annotated[bool, typer.Option("--full", help="Every item there is.")] = False,
+    items: Annotated[
+        str,
+        typer.Option(help="sample: a seeded draw; first: in file order, as lm-eval's limit."),
+    ] = "sample",
+    seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 0,
+    split: Annotated[
+        Path | None,
+        typer.Option(
+            help="Evaluate the forgotten and held-out items of a folder made by 'tfrnet split'.",
+            show_default=False,
+        ),
+    ] = None,
+    forgotten: Annotated[
+        Path | None,
+        typer.Option(
+            help="JSON Lines of requests; refuse to evaluate on any of their examples.",
+            show_default=False,
+        ),
+    ] = None,
+    oracle: Annotated[
+        str | None,
+        typer.Option(
+            help="Retain-only model, for Forget Quality and PrivLeak.", show_default=False
+        ),
+    ] = None,
+    attacks: Annotated[
+        str | None,
+        typer.Option(
+            help="Attacks of the task robustness, comma-separated: unmask, rescale (both on masks "
+            "only), quantise, prompts, few-shot, relearn; without it all that fit the method.",
+            show_default=False,
+        ),
+    ] = None,
+    relearn_steps: Annotated[
+        str, typer.Option(help="Steps after which relearning is measured.")
+    ] = "0,5,10,20,40,80",
+    relearn_seeds: Annotated[int, typer.Option(min=1, help="Relearning runs to average.")] = 3,
+    shots: Annotated[
+        int, typer.Option(min=0, help="Solved training examples before each question.")
+    ] = 0,
+    max_length: Annotated[int, typer.Option(min=16, help="Longest prompt with answer.")] = 256,
+    truncation: Annotated[
+        str,
+        typer.Option(
+            help="passage_left: cut the passage's beginning, never the question; "
+            "lm_eval: as that harness does."
+        ),
+    ] = "passage_left",
+    mutual_info: Annotated[
+        bool,
+        typer.Option("--mutual-info", help="Also rank choices by how much the prompt raises them."),
+    ] = False,
+    tofu_template: Annotated[
+        str, typer.Option(help="qa ('Question: ... Answer: ') or chat (the tokenizer's).")
+    ] = "qa",
+    tofu_boundary: Annotated[
+        str,
+        typer.Option(
+            help="Where an answer's scored tokens begin: open-unlearning (after the prompt's own "
+            "tokens, as there) or answer (its first token always counts)."
+        ),
+    ] = "open-unlearning",
+    tofu_paraphrased: Annotated[
+        bool, typer.Option("--tofu-paraphrased", help="Ask TOFU's questions in other words.")
+    ] = False,
+    es_compat: Annotated[
+        bool,
+        typer.Option("--es-compat", help="Extraction strength with OpenUnlearning's 1/n quirk."),
+    ] = False,
+    min_k: Annotated[
+        float, typer.Option(help="Share of tokens that Min-K% and Min-K%++ look at.")
+    ] = 0.4,
+    truth_ratio: Annotated[
+        str, typer.Option(help="geometric (OpenUnlearning), arithmetic, or probability.")
+    ] = "geometric",
+    data_dir: opt.DataDir = None,
+    source: opt.DataSource = "auto",
+    samples: Annotated[
+        Path | None,
+        typer.Option(help="Write every item's figures there, as JSON Lines.", show_default=False),
+    ] = None,
+    no_cache: Annotated[
+        bool, typer.Option("--no-cache", help="Neither use nor keep earlier model outputs.")
+    ] = False,
+    dtype: opt.Dtype = "auto",
+    device: opt.Device = "auto",
+    batch_size: Annotated[
+        int, typer.Option(min=1, help="Sequences per pass. Changes speed, and results by rounding.")
+    ] = 16,
+    as_json: opt.AsJson = False,
+) -> int:
+    """Measure a model, masked by a state or not.
+
+    Accuracy on BoolQ and OpenBookQA by candidate ranking as in lm-evaluation-harness, on
+    arithmetic by generation; TOFU and privacy figures as in OpenUnlearning; robustness under
+    attack. Beside every figure stand its sample count, its standard error and what knowing nothing
+    would score. What the model said is kept under the digest of its weights, mask and inputs, so a
+    second look is instant and never out of date.
+
+    Examples:
+
+      tfrnet eval --tasks boolq,openbookqa,arithmetic --data-dir data --limit 100
+
+      tfrnet eval --state tfrnet-state --split stream --tasks boolq,arithmetic,robustness
+
+      accelerate launch -m tfrnet eval --tasks boolq --data-dir data --full
+    """
+    from tfrnet import method_state
+    from tfrnet.core.versions import versions
+    from tfrnet.data.examples import Truncation
+    from tfrnet.data.sources import Source
+    from tfrnet.data.split_files import read_split
+    from tfrnet.data.tofu import Boundary, Template
+    from tfrnet.distributed.launch import joined_team
+    from tfrnet.distributed.together import load_together
+    from tfrnet.evaluation.attacks.subject import AttackOptions
+    from tfrnet.evaluation.cache import Cache
+    from tfrnet.evaluation.evaluator import Evaluator
+    from tfrnet.evaluation.metrics.tofu import TruthRatio
+    from tfrnet.evaluation.plan import Options, make_plan
+    from tfrnet.evaluation.robustness import attacks_that_fit, check_attacks
+    from tfrnet.evaluation.stream import stream_entries
+    from tfrnet.evaluation.suite import compare, measure, measure_reference
+    from tfrnet.evaluation.tofu import TofuOptions
+    from tfrnet.masking.digest import model_digest
+
+    output = Output(as_json)
+    with joined_team(device, led=False) as (team, own_device), team.together():
+        store = _open_state(state, generation)
+        has_mask = store is None or method_state.has_mask(store)
+        options = Options(
+            tasks=names(tasks),
+            limit=limit,
+            full=full,
+            items=_one_of("items", items, ("sample", "first")),
+            seed=seed,
+            shots=shots,
+            max_length=max_length,
+            mutual_info=mutual_info,
+            truncation=_one_of("truncation", truncation, get_args(Truncation)),
+            tofu=TofuOptions(
+                template=_one_of("tofu-template", tofu_template, get_args(Template)),
+                boundary=_one_of("tofu-boundary", tofu_boundary, get_args(Boundary)),
+                truth_ratio=_one_of("truth-ratio", truth_ratio, get_args(TruthRatio)),
+                es_compat=es_compat,
+                paraphrased_questions=tofu_paraphrased,
+            ),
+            min_k=min_k,
+            attacks=attacks_that_fit(has_mask) if attacks is None else names(attacks),
+            attack=AttackOptions(
+                limit=limit,
+                max_length=max_length,
+                relearn_steps=numbers(relearn_steps, "--relearn-steps", "0,5,10"),
+                relearn_seeds=relearn_seeds,
+            ),
+        )
+        for name in ("robustness", "stream"):
+            if name in options.tasks and state is None:
+                raise InputError(
+                    f"{name} looks at what a state made a model forget; give --state FOLDER"
+                )
+        where = Source(source, data_dir)
+        plan = make_plan(options, where, read_split(split, where) if split else None)
+        if forgotten:
+            _refuse_forgotten(forgotten, plan)
+        known_state = _describe_state(store, generation)
+        if "robustness" in options.tasks:
+            check_attacks(options.attacks, has_mask)
+        if store and plan.split and "stream" in options.tasks:
+            stream_entries(store, plan.split)
+        if samples:
+            _check_writable(samples)
+        start = time.perf_counter()
+        name = model_name(model, state)
+        reference = None
+        with output.progress(plan.steps(), "prompts") as bar:
+
+            def evaluator(which: str) -> Evaluator:
+                cache = None if no_cache else Cache()
+                loaded = load_together(team, lambda: load(which, dtype, own_device, output))
+                return Evaluator(loaded, batch_size, cache, bar.advance, team)
+
+            if oracle:
+                # First and on its own, so that two models are never in memory together.
+                reference = measure_reference(evaluator(oracle), plan, bar.stage)
+            asked = evaluator(name)
+            with _applied(asked.loaded.model, state, generation) as effect:
+                digest = model_digest(asked.loaded.model)
+                found = measure(asked, plan, effect, bar.stage, store)
+        compared = compare(found, reference)
+        if samples and team.leads:
+            _write_lines(samples, found.samples())
+        show_results(output, compared)
+        output.result(
+            "eval",
+            {
+                "model": name,
+                "model_digest": digest,
+                "state": known_state,
+                "oracle": oracle,
+                "split": str(split) if split else None,
+                "options": dataclasses.asdict(options),
+                "versions": versions("peft", "scipy", "scikit-learn", "rouge-score"),
+                "results": compared.results,
+                "missing": compared.missing,
+                "cached": asked.hits,
+                "seconds": round(time.perf_counter() - start, 2),
+            },
+        )
+        return 0
+
+
+def _one_of(option: str, value: str, choices: Iterable[str]) -> Any:
+    if value not in (known := tuple(choices)):
+        raise InputError(f"--{option} must be {' or '.join(known)}, not {value!r}")
+    return value
+
+
+def _refuse_forgotten(path: Path, plan: Plan) -> None:
+    from tfrnet.data.requests import read_requests, refuse_overlap
+
+    requests = read_requests(path)
+    for part in plan.parts:
+        if part.name != "forget":
+            label = f"evaluation set of {part.task.name}"
+            refuse_overlap(requests, [item.example() for item in part.plain], label)
+
+
+def _open_state(state: Path | None, generation: int | None) -> StateStore | None:
+    """Open the state, so that a missing or damaged one is found before the model is loaded."""
+    if state is None:
+        if generation is not None:
+            raise InputError("--generation belongs to a state; give --state FOLDER too")
+        return None
+    from tfrnet.state.store import StateStore
+
+    store = StateStore.open(state)
+    store.load(generation)
+    return store
+
+
+def _describe_state(store: StateStore | None, generation: int | None) -> dict[str, Any] | None:
+    if store is None:
+        return None
+    number = store.generation if generation is None else generation
+    return {
+        "folder": str(store.layout.folder),
+        "generation": number,
+        "digest": store.history.digests[number],
+    }
+
+
+@contextmanager
+def _applied(
+    model: PreTrainedModel, state: Path | None, generation: int | None
+) -> Iterator[Effect | None]:
+    if state is None:
+        yield None
+        return
+    from tfrnet.method_state import apply_state
+
+    with apply_state(model, state, generation) as effect:
+        yield effect
+
+
+def _check_writable(path: Path) -> None:
+    """Find out before the work that its result has no place."""
+    try:
+        path.open("a").close()
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def _write_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
+    try:
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}") from None

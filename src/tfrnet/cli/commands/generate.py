@@ -1,0 +1,51 @@
+"""`tfrnet generate`: what the model says before and after, for a person to look at."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tfrnet.cli import options as opt
+from tfrnet.cli.opening import load, model_name
+from tfrnet.cli.output import Output
+from tfrnet.core.errors import InputError
+
+
+def command(
+    prompt: Annotated[list[str], typer.Option(help="Text to go on from; may be repeated.")],
+    state: opt.State = opt.DEFAULT_STATE,
+    model: opt.Model = None,
+    generation: Annotated[
+        int | None, typer.Option(min=0, help="Generation; the current one without it.")
+    ] = None,
+    max_new_tokens: Annotated[int, typer.Option(min=1, help="Most tokens to add.")] = 24,
+    dtype: opt.Dtype = "auto",
+    device: opt.Device = "auto",
+    as_json: opt.AsJson = False,
+) -> int:
+    """Show greedy continuations of prompts by the untouched and by the masked model."""
+    if any(not text.strip() for text in prompt):
+        raise InputError("a prompt is empty")
+    from tfrnet.state.store import StateStore
+
+    output = Output(as_json)
+    StateStore.open(state).load(generation)
+    loaded = load(model_name(model, state), dtype, device, output)
+    from tfrnet.method_state import apply_state
+    from tfrnet.models.generation import continue_texts
+
+    with output.waiting("generating"):
+        before = continue_texts(loaded, prompt, max_new_tokens)
+        with apply_state(loaded.model, state, generation):
+            after = continue_texts(loaded, prompt, max_new_tokens)
+    rows = [
+        {"prompt": text, "before": first, "after": second}
+        for text, first, second in zip(prompt, before, after, strict=True)
+    ]
+    for row in rows:
+        for name in ("prompt", "before", "after"):
+            output.say(f"{name:<7} {' '.join(row[name].split())}")
+        output.say("")
+    output.result("generate", {"state": str(state), "generations": rows})
+    return 0

@@ -1,0 +1,42 @@
+"""`tfrnet history`: the ledger for a person."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tfrnet.cli import options as opt
+from tfrnet.cli.output import Output
+
+
+def command(state: opt.State = opt.DEFAULT_STATE, as_json: opt.AsJson = False) -> int:
+    """List every event of a state: requests with their outcome, rollbacks."""
+    from tfrnet.state.store import StateStore
+
+    output = Output(as_json)
+    store = StateStore.open(state)
+    entries = store.entries
+    for entry in entries:
+        output.say(_line(entry))
+    output.result("history", {"state": str(state), "entries": entries})
+    return 0
+
+
+def _line(entry: dict[str, Any]) -> str:
+    start = f"{entry['time']}  generation {entry['generation']:>4}  "
+    if entry["kind"] == "created":
+        return f"{start}created"
+    if entry["kind"] == "rollback":
+        return f"{start}rolled back to generation {entry['to']}"
+    text = f"{start}{entry['outcome']}  {entry['id']}  "
+    if entry["outcome"] == "rejected":
+        return f"{text}{entry['reason']}"
+    losses = f"forget loss {_loss(entry, 'forget_loss')}, guard loss {_loss(entry, 'guard_loss')}"
+    if not entry["top_channels"]:  # no mask
+        return f"{text}{losses}"
+    return f"{text}{losses}, suppressed {entry['selected']}, recovered {entry['recovered']}"
+
+
+def _loss(entry: dict[str, Any], name: str) -> str:
+    before, after = entry[f"{name}_before"], entry[f"{name}_after"]
+    shown = ["not finite" if value is None else f"{value:.3f}" for value in (before, after)]
+    return " -> ".join(shown)

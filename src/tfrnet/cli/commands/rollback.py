@@ -1,0 +1,37 @@
+"""`tfrnet rollback`: return to an earlier generation."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tfrnet.cli import options as opt
+from tfrnet.cli.output import Output
+
+
+def command(
+    to: Annotated[int, typer.Option(min=0, help="Generation to return to; 'status' lists them.")],
+    state: opt.State = opt.DEFAULT_STATE,
+    keep: opt.Keep = None,
+    as_json: opt.AsJson = False,
+) -> int:
+    """Return to a kept generation. Nothing is erased: the return is a new entry of the ledger."""
+    from tfrnet.state.store import StateStore
+
+    output = Output(as_json)
+    with StateStore.open(state, write=True) as store:
+        for repair in store.repairs:
+            output.note(f"repaired {state}: {repair}")
+        before = set(store.history.applied)
+        store.rollback(to, keep)
+        undone = sorted(before - set(store.history.applied))
+        output.say(
+            f"state {state}: generation {store.generation} is generation {to} again; "
+            f"{len(undone)} requests undone{': ' if undone else ''}{', '.join(undone)}"
+        )
+        output.result(
+            "rollback",
+            {"state": str(state), "to": to, "generation": store.generation, "undone": undone},
+        )
+    return 0

@@ -1,0 +1,30 @@
+"""`tfrnet settings`: every setting with its value, range and meaning."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tfrnet.cli import options as opt
+from tfrnet.cli.output import Output
+from tfrnet.method import DEFAULT, find_method, method_names
+
+
+def command(
+    method: opt.Method = None,
+    preset: opt.Preset = None,
+    overrides: opt.Set = None,
+    as_json: opt.AsJson = False,
+) -> int:
+    """List the settings of a method that --set can change, with the values of a preset."""
+    output = Output(as_json)
+    chosen = find_method(method or DEFAULT)
+    config = chosen.config_class.preset(preset or "default").with_overrides(overrides or [])
+    values = config.to_dict()
+    presets = list(chosen.config_class.presets())
+    output.say(f"method {chosen.method}: {chosen.about}")
+    output.say(f"presets: {', '.join(presets)}; methods: {', '.join(method_names())}")
+    for item in dataclasses.fields(config):
+        output.say(f"{item.name} = {values[item.name]}")
+        output.say(f"    {item.metadata['help']}")
+    output.result("settings", {"method": chosen.method, "presets": presets, "config": values})
+    return 0

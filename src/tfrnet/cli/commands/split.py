@@ -1,0 +1,49 @@
+"""`tfrnet split`: the items of one stream of the continual protocol, the same on every machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tfrnet.cli import options as opt
+from tfrnet.cli.output import Output
+
+
+def command(
+    task: Annotated[str, typer.Option(help="Task to forget: arithmetic, openbookqa or boolq.")],
+    out: Annotated[Path, typer.Option(help="New folder for the split.")],
+    seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 0,
+    data_dir: opt.DataDir = None,
+    source: opt.DataSource = "auto",
+    requests: Annotated[int, typer.Option(min=1, help="Deletion requests.")] = 20,
+    request_size: Annotated[int, typer.Option(min=1, help="Examples per request.")] = 8,
+    evaluated: Annotated[
+        int, typer.Option(min=1, help="Evaluation items: of the forgotten ones, and held out.")
+    ] = 100,
+    as_json: opt.AsJson = False,
+) -> int:
+    """Draw the requests, retain, guard and evaluation items of one stream.
+
+    The folder gets requests.jsonl, retain.jsonl and guard.jsonl for 'tfrnet run', and split.json,
+    a manifest of rows and digests for 'tfrnet eval --split'. Nothing that is evaluated as held out
+    shares a passage, stem or pair of operands with anything that is trained on or forgotten.
+    """
+    from tfrnet.data.protocol import Sizes, make_split
+    from tfrnet.data.sources import Source
+    from tfrnet.data.split_files import write_split
+
+    output = Output(as_json)
+    sizes = Sizes(
+        requests=requests, request_size=request_size, forget_eval=evaluated, heldout=evaluated
+    )
+    split = make_split(task, seed, Source(source, data_dir), sizes)
+    write_split(split, out)
+    counts = {name: len(items) for name, items in split.parts().items()}
+    output.say(f"{out}: {requests} requests of {request_size}, task {task}, seed {seed}")
+    for name, count in counts.items():
+        output.say(f"  {name:<22}{count:>5}")
+    output.say(f"next: tfrnet run --stream {out}/requests.jsonl --retain {out}/retain.jsonl")
+    output.result("split", {"out": str(out), "task": task, "seed": seed, "parts": counts})
+    return 0

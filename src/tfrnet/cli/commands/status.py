@@ -1,0 +1,84 @@
+"""`tfrnet status`: what a state is and holds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tfrnet.cli import options as opt
+from tfrnet.cli.output import Output
+
+if TYPE_CHECKING:
+    from tfrnet.state.store import StateStore
+
+
+def command(state: opt.State = opt.DEFAULT_STATE, as_json: opt.AsJson = False) -> int:
+    """Show a state: its model, its method, its requests, its mask if it has one."""
+    from tfrnet.state.store import StateStore
+
+    output = Output(as_json)
+    store = StateStore.open(state)
+    manifest, history = store.manifest, store.history
+    mask = _mask_figures(store)
+    values = {
+        "state": str(state),
+        "method": manifest.method,
+        "model": manifest.model,
+        "fingerprint": manifest.fingerprint,
+        "generation": store.generation,
+        "generations_kept": store.layout.numbers(),
+        "requests_seen": history.requests_seen,
+        "applied": list(history.applied),
+        "rejected": list(history.rejected),
+        **mask,
+        "digest": history.digests[store.generation],
+        "seed": manifest.seed,
+        "config": dict(manifest.config),
+    }
+    output.say(f"state        {state}")
+    output.say(f"method       {manifest.method}")
+    output.say(f"model        {manifest.model} (fingerprint {manifest.fingerprint[:12]})")
+    output.say(f"generation   {store.generation} (kept: {_ranges(store.layout.numbers())})")
+    output.say(
+        f"requests     {len(history.applied)} applied, {len(history.rejected)} rejected, "
+        f"{history.requests_seen} seen in all"
+    )
+    if mask:
+        output.say(
+            f"channels     {mask['channels']} in {mask['projections']} projections, "
+            f"{mask['suppressed_now']} suppressed, {mask['dormant']} dormant, "
+            f"capacity {100 * mask['capacity']:.2f} %"
+        )
+    else:
+        size = store.layout.generation(store.generation).stat().st_size
+        output.say(f"size         {size / 1e6:.1f} MB a generation")
+    output.result("status", values)
+    return 0
+
+
+def _mask_figures(store: StateStore) -> dict[str, Any]:
+    """Return what a state says about its channels; nothing for methods without a mask."""
+    from tfrnet.masking.mask import capacity, dormant
+    from tfrnet.method_state import dormant_threshold_of, has_mask, mask_of
+
+    # A state of another method may be as large as its model, and has nothing to be counted.
+    if not has_mask(store):
+        return {}
+    mask, threshold = mask_of(store), dormant_threshold_of(store)
+    return {
+        "channels": store.manifest.channel_count(),
+        "projections": len(store.manifest.channels),
+        "suppressed_now": int((mask < 1).sum()),
+        "dormant": int(dormant(mask, threshold).sum()),
+        "capacity": capacity(mask, threshold),
+    }
+
+
+def _ranges(numbers: list[int]) -> str:
+    """Return 0, 3 to 7 for [0, 3, 4, 5, 6, 7]."""
+    groups: list[list[int]] = []
+    for number in numbers:
+        if groups and number == groups[-1][-1] + 1:
+            groups[-1].append(number)
+        else:
+            groups.append([number])
+    return ", ".join(str(g[0]) if len(g) == 1 else f"{g[0]} to {g[-1]}" for g in groups)

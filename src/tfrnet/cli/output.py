@@ -1,0 +1,133 @@
+"""What a person or a program gets to see: text or JSON on stdout, progress and notes on stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from tfrnet.distributed.environment import launched_rank
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+    from rich.table import Table
+
+    from tfrnet.core.outcome import Outcome
+
+
+class Output:
+    """Where a subcommand writes to."""
+
+    def __init__(self, as_json: bool) -> None:
+        # Of several processes the first alone speaks.
+        quiet = launched_rank() > 0
+        self.as_json = as_json and not quiet
+        self.text = Console(highlight=False, soft_wrap=True, quiet=quiet)
+        self.notes = Console(stderr=True, highlight=False, soft_wrap=True, quiet=quiet)
+
+    def say(self, line: str) -> None:
+        """Print a line for a person."""
+        if not self.as_json:
+            self.text.print(line, markup=False)
+
+    def note(self, line: str) -> None:
+        """Print a remark that is no part of the result."""
+        self.notes.print(line, markup=False)
+
+    def table(self, table: Table) -> None:
+        """Print a table for a person."""
+        if not self.as_json:
+            self.text.print(table)
+
+    def result(self, schema: str, values: dict[str, Any]) -> None:
+        """Print the result for a program."""
+        if self.as_json:
+            sys.stdout.write(json.dumps({"schema": f"tfrnet.{schema}/1"} | values) + "\n")
+
+    def _display(self) -> Console:
+        """Return where moving things go: the terminal that lines are printed on, if it is one.
+
+        On one console rich keeps lines and bars apart; on two they would overwrite each other.
+        """
+        return self.text if self.text.is_terminal and not self.as_json else self.notes
+
+    @contextmanager
+    def progress(self, total: int, unit: str) -> Iterator[Steps]:
+        """Show a bar on a terminal, and nothing in a pipe."""
+        if not self._display().is_terminal:
+            yield Steps(None)
+            return
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            SpinnerColumn,
+            TextColumn,
+            TimeElapsedColumn,
+        )
+
+        with Progress(
+            SpinnerColumn(),
+            TextColumn(unit),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.description}", markup=False),
+            console=self._display(),
+            transient=True,
+        ) as bar:
+            bar.add_task("", total=total)
+            yield Steps(bar)
+
+    @contextmanager
+    def waiting(self, what: str) -> Iterator[None]:
+        """Show that something is going on, on a terminal."""
+        if not self._display().is_terminal:
+            yield
+            return
+        with self._display().status(what):
+            yield
+
+
+class Steps:
+    """A running progress bar, or nothing."""
+
+    def __init__(self, bar: Progress | None) -> None:
+        self._bar = bar
+
+    def stage(self, what: str) -> None:
+        """Show what is being done now."""
+        if self._bar:
+            self._bar.update(self._bar.task_ids[0], description=what)
+
+    def advance(self, count: int = 1) -> None:
+        """So many more are done."""
+        if self._bar:
+            self._bar.advance(self._bar.task_ids[0], count)
+
+
+def outcome_line(outcome: Outcome) -> str:
+    """Return a request's outcome in one line."""
+    losses = (
+        f"forget loss {outcome.forget_loss_before:.2f} -> {outcome.forget_loss_after:.2f}, "
+        f"guard loss {outcome.guard_loss_before:.3f} -> {outcome.guard_loss_after:.3f}"
+    )
+    if not outcome.accepted:
+        return f"{outcome.id}: rejected, nothing changed ({outcome.reason}); {losses}"
+    if outcome.selected is None:  # no mask
+        return (
+            f"{outcome.id}: accepted, {losses}, {outcome.seconds['total']:.1f} s, "
+            f"peak memory {outcome.memory['peak'] / 1e9:.2f} GB"
+        )
+    assert outcome.capacity is not None
+    if not outcome.selected and not outcome.recovered:
+        return f"{outcome.id}: accepted without a change ({outcome.reason}); {losses}"
+    return (
+        f"{outcome.id}: accepted, {losses}, suppressed {outcome.selected}, "
+        f"recovered {outcome.recovered}, capacity {100 * outcome.capacity:.2f} %, "
+        f"{outcome.seconds['total']:.1f} s"
+    )

@@ -1,0 +1,1 @@
+"""What every other room stands on: errors, settings, records, files. It imports nothing of ours."""

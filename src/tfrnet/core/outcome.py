@@ -1,0 +1,60 @@
+"""What a request did: the numbers that are shown to a person and kept in the ledger."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The record of one request; sizes are numbers of channels, losses means over examples.
+
+    Of a rejected request, the losses after and the sizes are those of the mask that was refused;
+    the counts of suppressed and dormant channels and the capacity are always the state's. What a
+    method does not have is None: the sizes without a mask, the retain loss without retain data.
+
+    `seconds` are by stage, with their `total`. `memory` is in bytes: `peak` while the request ran,
+    `before` it began, and `state`, the size of what is committed. `details` is what a method adds.
+    """
+
+    id: str
+    outcome: Literal["accepted", "rejected"]
+    reason: str
+    forget_loss_before: float
+    forget_loss_after: float
+    guard_loss_before: float
+    guard_loss_after: float
+    retain_loss_before: float | None = None
+    selected: int | None = None  # |P|
+    recovery_pool: int | None = None  # |Q|
+    recovered: int | None = None  # |U|
+    suppressed_now: int | None = None  # mask below 1, in the state after the request
+    dormant: int | None = None
+    capacity: float | None = None
+    attempts: int = 1
+    top_channels: tuple[int, ...] = ()  # highest chi first
+    method: str = "tfr"
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    memory: Mapping[str, int] = field(default_factory=dict)
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the new state was taken."""
+        return self.outcome == "accepted"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record as plain JSON values; a number that is not finite becomes null."""
+        values = asdict(self) | {"top_channels": list(self.top_channels)}
+        values["details"] = _plain(values["details"])
+        return _plain(values)
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in values.items()
+    }

@@ -1,0 +1,75 @@
+"""Finding the parts that can be added: by their place in a package, or by an entry point.
+
+Methods, tasks, attacks and commands are all found this way, and so is what another installed
+package brings. Listing names imports none of them.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
+
+from tfrnet.core.errors import InputError
+
+
+@dataclass(frozen=True)
+class Registry:
+    """The parts of one kind.
+
+    A part of ours is a module of `package`, or a folder of it with a module `kind`.py inside; its
+    name has - where the module's has _. One of another package is an entry point of `group`. Either
+    way the part is what the module calls `attribute`.
+    """
+
+    kind: str
+    package: str
+    group: str
+    attribute: str
+
+    def names(self) -> list[str]:
+        """Return the names of all parts, in the order of the alphabet."""
+        return sorted({*self._own(), *_entry_points(self.group)})
+
+    def find(self, name: str) -> Any:
+        """Return a part by its name."""
+        own = self._own()
+        if name in own:
+            return getattr(self._module(own[name]), self.attribute)
+        points = _entry_points(self.group)
+        if name not in points:
+            known = ", ".join(self.names())
+            raise InputError(f"unknown {self.kind} {name!r}; the {self.kind}s are {known}")
+        try:
+            found = points[name].load()
+        except Exception as error:
+            raise InputError(
+                f"the {self.kind} {name!r} of package {_package(points[name])} cannot be loaded: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        return getattr(found, self.attribute) if isinstance(found, ModuleType) else found
+
+    def _own(self) -> dict[str, str]:
+        spec = find_spec(self.package)
+        places = spec.submodule_search_locations if spec else None
+        modules = [module.name for module in pkgutil.iter_modules(places)]
+        return {name.replace("_", "-"): f"{self.package}.{name}" for name in modules}
+
+    def _module(self, name: str) -> ModuleType:
+        module = import_module(name)
+        is_folder = hasattr(module, "__path__") and not hasattr(module, self.attribute)
+        return import_module(f"{name}.{self.kind}") if is_folder else module
+
+
+@cache
+def _entry_points(group: str) -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=group)}
+
+
+def _package(point: EntryPoint) -> str:
+    return point.dist.name if point.dist else point.value

@@ -1,0 +1,184 @@
+"""Settings of a method: a dataclass whose fields bring their own help text and range."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Self
+
+from tfrnet.core.errors import InputError
+
+
+def option(
+    default: Any,
+    text: str,
+    at_least: float | None = None,
+    at_most: float | None = None,
+    when: Mapping[str, Any] | None = None,
+) -> Any:
+    """Return a field of a `Settings` class with its help text and range.
+
+    `when` names the values of other fields without which this one has no effect.
+    """
+    metadata = {"help": text, "min": at_least, "max": at_most, "when": when or {}}
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Immutable and valid settings.
+
+    A value out of range or a NaN raises `InputError` when they are built, before any model is
+    loaded; so does an unknown name given to `from_dict`.
+    """
+
+    def __post_init__(self) -> None:
+        hints = typing.get_type_hints(type(self))
+        for item in dataclasses.fields(self):
+            value = _coerce(item.name, getattr(self, item.name), hints[item.name])
+            _check_range(item.name, value, item.metadata["min"], item.metadata["max"])
+            object.__setattr__(self, item.name, value)
+
+    @classmethod
+    def preset(cls, name: str) -> Self:
+        """Return the settings called `name`; `default` is what the class is built with."""
+        presets = cls.presets()
+        if name not in presets:
+            raise InputError(f"unknown preset {name!r}; choose {' or '.join(presets)}")
+        return cls.from_dict(presets[name])
+
+    @classmethod
+    def presets(cls) -> dict[str, Mapping[str, Any]]:
+        """Return the settings that each preset changes, by its name."""
+        return {"default": {}}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Build settings from plain values, for example from JSON; unknown names are errors."""
+        known = {item.name for item in dataclasses.fields(cls)}
+        unknown = sorted(set(values) - known)
+        if unknown:
+            raise InputError(
+                f"unknown setting {unknown[0]!r}; the settings are: {', '.join(sorted(known))}"
+            )
+        return cls(**values)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings as plain JSON values."""
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in dataclasses.asdict(self).items()
+        }
+
+    def effective(self) -> dict[str, Any]:
+        """Return the settings that have an effect, given the others: what a result depends on.
+
+        A field that names no `when` always counts.
+        """
+        values = self.to_dict()
+        return {
+            item.name: values[item.name]
+            for item in dataclasses.fields(self)
+            if all(values[name] == value for name, value in item.metadata["when"].items())
+        }
+
+    def with_overrides(self, overrides: Iterable[str]) -> Self:
+        """Return a copy changed by `field=value` texts (`true`/`false`, commas for lists)."""
+        hints = typing.get_type_hints(type(self))
+        values = self.to_dict()
+        for override in overrides:
+            name, equals, text = override.partition("=")
+            name = name.strip()
+            if not equals:
+                raise InputError(f"--set takes field=value, not {override!r}")
+            values[name] = _parse(name, text.strip(), hints[name]) if name in hints else text
+        return type(self).from_dict(values)
+
+
+def _alternatives(hint: Any) -> tuple[Any, ...]:
+    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
+        return typing.get_args(hint)
+    return (hint,)
+
+
+def _is_tuple(hint: Any) -> bool:
+    return typing.get_origin(hint) is tuple
+
+
+def _coerce(name: str, value: Any, hint: Any) -> Any:
+    """Return `value` as the field's type, or raise; an int is a fine float, a list a fine tuple."""
+    for option in _alternatives(hint):
+        if option is type(None) and value is None:
+            return None
+        if typing.get_origin(option) is Literal:
+            if value in typing.get_args(option):
+                return value
+            choices = " or ".join(typing.get_args(option))
+            raise InputError(f"{name} must be {choices}, not {value!r}")
+        if _is_tuple(option) and isinstance(value, (list, tuple)):
+            element = typing.get_args(option)[0]
+            return tuple(_coerce(f"{name}[{i}]", part, element) for i, part in enumerate(value))
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if option is float and is_number:
+            return float(value)
+        if option in (bool, str) and isinstance(value, option):
+            return value
+        if option is int and is_number and float(value).is_integer():
+            return int(value)
+    raise InputError(f"{name} must be {_describe(hint)}, not {value!r}")
+
+
+def _describe(hint: Any) -> str:
+    words = {float: "a number", int: "a whole number", bool: "true or false", str: "text"}
+    words[type(None)] = "none"
+    parts = []
+    for option in _alternatives(hint):
+        if _is_tuple(option):
+            parts.append(f"a list of {words[typing.get_args(option)[0]].removeprefix('a ')}s")
+        else:
+            parts.append(words[option])
+    return " or ".join(parts)
+
+
+def _check_range(name: str, value: Any, low: float | None, high: float | None) -> None:
+    for number in value if isinstance(value, tuple) else (value,):
+        if isinstance(number, (str, bool)) or number is None:
+            continue
+        if not math.isfinite(number):
+            raise InputError(f"{name} must be a finite number, not {number}")
+        if (low is not None and number < low) or (high is not None and number > high):
+            bounds = f"at least {low}" if high is None else f"between {low} and {high}"
+            raise InputError(f"{name} must be {bounds}, not {number}")
+
+
+def _parse(name: str, text: str, hint: Any) -> Any:
+    """Read a command-line text as the field's type."""
+    options = _alternatives(hint)
+    if type(None) in options and text.lower() in ("none", ""):
+        return None
+    if bool in options:
+        if text.lower() not in ("true", "false"):
+            raise InputError(f"{name} must be true or false, not {text!r}")
+        return text.lower() == "true"
+    for option in options:
+        if _is_tuple(option):
+            parts = [part.strip() for part in text.split(",") if part.strip()]
+            if typing.get_args(option)[0] is int:
+                return [_number(name, part, int) for part in parts]
+            # A single plain name means a list of one; anything else is a regular expression.
+            return parts if "," in text or re.fullmatch(r"[\w.]+", text) else text
+    if float in options or int in options:
+        return _number(name, text, float if float in options else int)
+    return text
+
+
+def _number(name: str, text: str, kind: type[int] | type[float]) -> int | float:
+    try:
+        return kind(text)
+    except ValueError:
+        raise InputError(f"{name} must be {_describe(kind)}, not {text!r}") from None

@@ -1,0 +1,24 @@
+"""The methods by name: files and folders of `tfrnet.methods`, and entry points of that group."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tfrnet.core.registry import Registry
+
+if TYPE_CHECKING:
+    from tfrnet.unlearner import Unlearner
+
+METHODS = Registry("method", "tfrnet.methods", "tfrnet.methods", "METHOD")
+DEFAULT = "tfr"
+
+
+def method_names() -> list[str]:
+    """Return the names of all methods, the default first, without importing them."""
+    return sorted(METHODS.names(), key=lambda name: (name != DEFAULT, name))
+
+
+def find_method(name: str) -> type[Unlearner[Any]]:
+    """Return a method by its name."""
+    method: type[Unlearner[Any]] = METHODS.find(name)
+    return method

@@ -1,0 +1,87 @@
+"""States on disk as their methods read them: settings, masks, and acting on a model.
+
+The store knows tensors by name and nothing of methods; a method knows nothing of the disk.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tfrnet.core.errors import InputError, StateError
+from tfrnet.core.settings import Settings
+from tfrnet.core.tensors import State, TensorState
+from tfrnet.method import find_method
+from tfrnet.models.fingerprint import fingerprint
+from tfrnet.state.manifest import Manifest
+from tfrnet.state.store import StateStore
+from tfrnet.state.verify import Check, verify
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel
+
+
+def settings_of(manifest: Manifest) -> Settings:
+    """Return the settings that a state was made with."""
+    try:
+        return find_method(manifest.method).config_class.from_dict(manifest.config)
+    except InputError as error:
+        raise StateError(f"the manifest's config cannot be used: {error}") from None
+
+
+def read_state(store: StateStore, generation: int | None = None) -> State:
+    """Return a generation's state, the current one's by default."""
+    tensors = store.load(generation).tensors()
+    state: State = find_method(store.manifest.method).read_state(tensors)
+    return state
+
+
+def has_mask(store: StateStore) -> bool:
+    """Tell whether a state is a mask over channels."""
+    return find_method(store.manifest.method).has_mask
+
+
+def mask_of(store: StateStore, generation: int | None = None) -> torch.Tensor:
+    """Return a generation's mask over the channels."""
+    if not has_mask(store):
+        raise StateError(
+            f"state {store.layout.folder} belongs to method {store.manifest.method}, which has "
+            "no mask"
+        )
+    return store.load(generation).tensors()["mask"]
+
+
+def dormant_threshold_of(store: StateStore) -> float:
+    """Return the mask at or below which a channel of a state counts as dormant."""
+    threshold: float = settings_of(store.manifest).to_dict()["dormant_threshold"]
+    return threshold
+
+
+def verify_state(folder: Path) -> list[Check]:
+    """Check a state folder without changing it."""
+    return verify(folder, _problem)
+
+
+def apply_state(model: PreTrainedModel, folder: str | Path, generation: int | None = None) -> Any:
+    """Let a base model act as in a state (the current or a kept generation), until `detach`.
+
+    For TFR-Net what is returned is the mask; the methods' `with` blocks end in `detach` too.
+    """
+    store = StateStore.open(Path(folder))
+    manifest = store.manifest
+    manifest.refuse_base(Path(folder), fingerprint(model))
+    state = store.load(generation)
+    effect = find_method(manifest.method).attach(model, settings_of(manifest))
+    try:
+        manifest.refuse_layout(Path(folder), effect.layout())
+        effect.show(state)
+    except BaseException:
+        effect.detach()
+        raise
+    return effect
+
+
+def _problem(store: StateStore, state: TensorState) -> str:
+    method = find_method(store.manifest.method)
+    return method.state_problem(state.tensors(), store.manifest.channels)

@@ -1,0 +1,1 @@
+"""ASU: attention smoothing."""

@@ -1,0 +1,89 @@
+"""ASU, attention smoothing (Zare Zade et al., ICLR 2026): learn from one's own blurred attention.
+
+L = forget_weight * KL(teacher || student) on the forget answers' tokens (mean within each sequence,
+then over sequences) + retain_weight * NLL_r. The teacher is the reference model with attention
+softmax(QK^T / (tau sqrt(d))); its log-probabilities are kept once per request, so no second model
+is. The student attends as always: inference costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+
+from tfrnet.core.search_space import SearchSpace
+from tfrnet.core.settings import option
+from tfrnet.data.examples import Encoded
+from tfrnet.methods.asu.attention import smoothed_attention
+from tfrnet.models.forward import answer_logits
+from tfrnet.training import losses as objectives
+from tfrnet.training.answers import AnswerUnlearner
+from tfrnet.training.loop import Part
+from tfrnet.training.settings import TrainingSettings
+
+
+@dataclass(frozen=True)
+class ASUConfig(TrainingSettings):
+    """Settings of ASU."""
+
+    tuned: ClassVar[Mapping[str, Any]] = {"learning_rate": 5e-05, "steps": 10, "forget_weight": 1.0}
+
+    weight_decay: float = option(0.01, "decoupled weight decay of AdamW", 0)
+    alpha: float = option(32, "lora: scale of the adapter is alpha / rank", 0)
+    temperature: float = option(2.3, "tau, by which the teacher's attention scores are divided", 1)
+    smoothed_layers: tuple[int, ...] | None = option(
+        None, "layers whose attention the teacher smooths; none means all", 0
+    )
+    forget_weight: float = option(0.1, "weight of the forget loss", 0)
+    retain_weight: float = option(1.0, "weight of the retain loss", 0)
+    reference: Literal["previous", "start"] = option(
+        "start", "teacher: the model as before this request, or as before the first"
+    )
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """Log-probabilities of every answer token of each part, and the teacher's mean token loss."""
+
+    log_probs: dict[int, torch.Tensor]
+    loss: float
+
+
+class ASU(AnswerUnlearner):
+    """Moves forget answers to what the model would say with its attention smoothed."""
+
+    method = "asu"
+    label = "ASU"
+    about = "ASU: distillation from the model with its attention smoothed"
+    config_class = ASUConfig
+    search_space = SearchSpace(({"forget_weight": 0.1}, {"forget_weight": 1.0}))
+    config: ASUConfig
+
+    def _reference(self, forget: list[Encoded]) -> Teacher:
+        config = self.config
+        log_probs: dict[int, torch.Tensor] = {}
+        losses: list[torch.Tensor] = []
+        with (
+            self._acting_as(config.reference),
+            smoothed_attention(self.model, config.temperature, config.smoothed_layers),
+        ):
+            for part in self._parts(forget):
+                logits = answer_logits(self.model, part.batch)
+                log_probs[part.numbers[0]] = torch.log_softmax(logits, -1)
+                losses.append(objectives.token_losses(logits, part.batch.targets))
+        return Teacher(log_probs, float(torch.cat(losses).mean()))
+
+    def _forget_loss(
+        self, logits: torch.Tensor, losses: torch.Tensor, part: Part, reference: Teacher
+    ) -> torch.Tensor:
+        teacher = reference.log_probs[part.numbers[0]]
+        return objectives.distillation(logits, teacher, part.batch.rows)
+
+    def _details(self, reference: Teacher) -> dict[str, Any]:
+        return {"teacher_loss": reference.loss}
+
+
+METHOD = ASU

@@ -1,0 +1,57 @@
+"""GA, gradient ascent (Jang et al., ACL 2023): L = -(token mean of the forget loss).
+
+No retain term and no reference. The loss has no lower bound, so training ends before its last step
+once the forget loss is above a ceiling. The source trains all tokens of a text; here the answer's
+by default, since the prompt is not what is to be forgotten (loss_tokens=all for the source's).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+
+from tfrnet.core.search_space import SearchSpace
+from tfrnet.core.settings import option
+from tfrnet.training import losses as objectives
+from tfrnet.training.answers import AnswerUnlearner
+from tfrnet.training.loop import Part
+from tfrnet.training.settings import TrainingSettings
+
+
+@dataclass(frozen=True)
+class GAConfig(TrainingSettings):
+    """Settings of gradient ascent."""
+
+    tuned: ClassVar[Mapping[str, Any]] = {
+        "learning_rate": 5e-05,
+        "steps": 10,
+        "forget_ceiling": 6.0,
+    }
+
+    forget_ceiling: float = option(6.0, "forget loss in nats at which a request's steps end", 0)
+
+
+class GradientAscent(AnswerUnlearner):
+    """Raises the loss of the forget answers."""
+
+    method = "ga"
+    label = "GA"
+    about = "gradient ascent on the forget answers, without retain data"
+    config_class = GAConfig
+    search_space = SearchSpace(({"forget_ceiling": 6.0}, {"forget_ceiling": 3.0}))
+    mean_over = "tokens"
+    config: GAConfig
+
+    def _ceiling(self) -> float:
+        return self.config.forget_ceiling
+
+    def _forget_loss(
+        self, logits: torch.Tensor, losses: torch.Tensor, part: Part, reference: Any
+    ) -> torch.Tensor:
+        return objectives.gradient_ascent(losses)
+
+
+METHOD = GradientAscent

@@ -1,0 +1,1 @@
+"""LLM-Eraser: selective pruning, then an adapter."""

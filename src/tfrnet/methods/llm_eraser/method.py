@@ -1,0 +1,185 @@
+"""LLM-Eraser (Zhang et al., KDD 2025), in the form of its released code, on a stream.
+
+A request prunes the MLP channels of the lowest I_retain - 0.2 * I_forget, where I(j) is the sum of
+|w * dL/dw| over channel j's weights, and then trains an adapter: L = NLL_r - 0.01 * NLL_f (token
+means). Pruned channels are masked, never taken out, so that a state is a mask and an adapter; both
+go on from request to request. The source prunes a share of each layer once. Here each request has a
+fixed number of channels, ranked over all layers at once, up to a cap.
+
+Attention heads stay: a head has so many more weights that its sum compares with no channel's. The
+trainable soft masks that the paper's abstract names are not in its released code, nor here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import torch
+
+from tfrnet.core.errors import InputError
+from tfrnet.core.search_space import SearchSpace
+from tfrnet.core.settings import option
+from tfrnet.core.tensors import TensorState
+from tfrnet.data.examples import Encoded
+from tfrnet.methods.llm_eraser import scores as scoring
+from tfrnet.methods.llm_eraser.importance import gathered_importance, refuse_unscored
+from tfrnet.methods.llm_eraser.pruning import MASK, PrunedEffect
+from tfrnet.models.checkpointing import checkpointed
+from tfrnet.training import losses as objectives
+from tfrnet.training.answers import AnswerUnlearner
+from tfrnet.training.loop import DivergedError, Part
+from tfrnet.training.settings import TrainingSettings
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+
+@dataclass(frozen=True)
+class LLMEraserConfig(TrainingSettings):
+    """Settings of LLM-Eraser."""
+
+    tuned: ClassVar[Mapping[str, Any]] = {
+        "learning_rate": 0.0005,
+        "steps": 20,
+        "forget_weight": 0.3,
+    }
+
+    trained: Literal["lora"] = option("lora", "lora: a low-rank adapter beside the weights (PEFT)")
+    learning_rate: float = option(1e-4, "step size of AdamW", 0)
+    lora_factor: float = option(1.0, "lora: factor on the learning rate", 0)
+    steps: int = option(20, "optimiser steps per request, after pruning", 1, 10_000)
+    budget: int = option(128, "MLP channels that a request prunes", 0)
+    max_pruned: float = option(0.04, "largest share of all MLP channels ever pruned", 0, 1)
+    layers: tuple[int, ...] | None = option(
+        None, "layers that are pruned; none: all but the first four and the last two", 0
+    )
+    score_examples: int = option(40, "retain examples that channels are scored on", 1)
+    score_weight: float = option(0.2, "weight of the forget importance in a channel's score", 0)
+    forget_weight: float = option(0.01, "weight of the ascent on the forget loss", 0)
+    retain_weight: float = option(1.0, "weight of the retain loss", 0)
+
+    def __post_init__(self) -> None:
+        if str(self.trained) == "full":
+            raise InputError(
+                "LLM-Eraser has no trained=full: it prunes channels of weights that stay as they "
+                "are, and trains an adapter beside them; use trained=lora"
+            )
+        if self.layers is not None and not self.layers:
+            raise InputError("layers names none to prune; to only train, set budget=0")
+        super().__post_init__()
+
+
+@dataclass(frozen=True)
+class Pruning:
+    """The mask after a request, how many channels it newly prunes, and why there is none."""
+
+    mask: torch.Tensor
+    count: int
+    problem: str = ""
+
+
+class LLMEraser(AnswerUnlearner):
+    """Prunes the channels that serve the forget data most, then repairs the rest."""
+
+    method = "llm-eraser"
+    label = "LLM-Eraser"
+    about = "LLM-Eraser: prunes MLP channels that serve the forget data, then trains an adapter"
+    config_class = LLMEraserConfig
+    search_space = SearchSpace(({"forget_weight": 0.01}, {"forget_weight": 0.3}))
+    mean_over = "tokens"
+    reference_stage = "choosing the channels to prune"
+    config: LLMEraserConfig
+    effect: PrunedEffect
+
+    @classmethod
+    def attach(cls, model: PreTrainedModel, config: LLMEraserConfig, seed: int = 0) -> PrunedEffect:
+        """Put an adapter on a model, and zeros for the channels that a state prunes."""
+        return PrunedEffect(model, config.rank, config.alpha, config.target_modules, seed)
+
+    def _attach(self) -> PrunedEffect:
+        effect = self.attach(self.model, self.config, self.seed)
+        try:
+            refuse_unscored(effect, self._layers(effect))
+        except InputError:
+            effect.detach()
+            raise
+        return effect
+
+    def _layers(self, effect: PrunedEffect) -> tuple[int, ...]:
+        return self.config.layers or scoring.middle_layers(len(effect.mlps))
+
+    # Pruning
+
+    def _reference(self, forget: list[Encoded]) -> Pruning:
+        """Choose the channels, and let the model act without them from here on."""
+        old = self.effect.mask_of(self.state)
+        try:
+            chosen = self._choose(old, forget)
+        except DivergedError as error:
+            return Pruning(old, 0, str(error))
+        mask = old.index_fill(0, chosen, 0)
+        self.effect.show(TensorState(self.state.tensors() | {MASK: mask}))
+        return Pruning(mask, len(chosen))
+
+    def _choose(self, mask: torch.Tensor, forget: list[Encoded]) -> torch.Tensor:
+        config = self.config
+        pruned = int((mask == 0).sum())
+        count = scoring.allowance(mask.numel(), pruned, config.budget, config.max_pruned)
+        if not count:
+            return torch.empty(0, dtype=torch.long)
+        layers = self._layers(self.effect)
+        # A pruned channel has a score of 0, low enough to be chosen again.
+        candidates = torch.zeros(mask.numel(), dtype=torch.bool)
+        for number, (part, kept) in enumerate(
+            zip(self.effect.split(candidates), self.effect.split(mask), strict=True)
+        ):
+            part.copy_((kept == 1) & (number in layers))
+        sample = self._retain_sample(config.score_examples, "score")
+        retain = self._importance([self._ended(example) for example in sample], "retain")
+        scores = scoring.selective_scores(
+            retain, self._importance(forget, "forget"), config.score_weight
+        )
+        return scoring.lowest(scores, candidates, count)
+
+    def _importance(self, examples: list[Encoded], what: str) -> torch.Tensor:
+        passes = -(-len(examples) // self.batch_size)
+        with (
+            checkpointed(self.model, self.gradient_checkpointing),
+            gathered_importance(self.effect, self._layers(self.effect), passes) as importance,
+        ):
+            self._mean_backward(examples, 1.0, f"the {what} loss")
+        if not bool(torch.isfinite(importance).all()):
+            raise DivergedError(f"the {what} importance of the channels is not finite")
+        return importance
+
+    # Training
+
+    def _backward(self, forget: list[Encoded], reference: Pruning, step: int) -> float:
+        if reference.problem:
+            raise DivergedError(reference.problem)
+        return super()._backward(forget, reference, step)
+
+    def _forget_loss(
+        self, logits: torch.Tensor, losses: torch.Tensor, part: Part, reference: Any
+    ) -> torch.Tensor:
+        return objectives.gradient_ascent(losses)
+
+    def _carried(self, reference: Pruning) -> dict[str, torch.Tensor]:
+        return {MASK: reference.mask}
+
+    def _details(self, reference: Pruning) -> dict[str, Any]:
+        config, total = self.config, reference.mask.numel()
+        pruned = int((reference.mask == 0).sum())
+        details: dict[str, Any] = {"pruned_now": reference.count, "pruned_in_all": pruned}
+        if reference.count < config.budget and not reference.problem:
+            cap = scoring.allowance(total, 0, total, config.max_pruned)
+            why = f"max_pruned allows {cap} of {total} channels in all"
+            if pruned < cap:
+                why = "the layers that are pruned have no more channels"
+            details["limited"] = f"{reference.count} of {config.budget} were pruned: {why}"
+        return details
+
+
+METHOD = LLMEraser

@@ -1,0 +1,72 @@
+"""NPO, negative preference optimisation (Zhang et al., COLM 2024).
+
+L = forget_weight * mean of -(2/beta) log sigmoid(beta (l - l_ref)) + retain_weight * NLL_r, where l
+is the summed token loss of a forget answer and l_ref that of the reference model. The reference is
+one number per sequence, taken before training; no second model is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+
+from tfrnet.core.search_space import SearchSpace
+from tfrnet.core.settings import option
+from tfrnet.data.examples import Encoded
+from tfrnet.models.forward import answer_logits
+from tfrnet.training import losses as objectives
+from tfrnet.training.answers import AnswerUnlearner
+from tfrnet.training.loop import Part
+from tfrnet.training.settings import TrainingSettings
+
+
+@dataclass(frozen=True)
+class NPOConfig(TrainingSettings):
+    """Settings of NPO."""
+
+    tuned: ClassVar[Mapping[str, Any]] = {"learning_rate": 5e-05, "steps": 20, "beta": 0.1}
+
+    steps: int = option(10, "optimiser steps per request", 1, 10_000)
+    weight_decay: float = option(0.01, "decoupled weight decay of AdamW", 0)
+    beta: float = option(0.1, "sharpness; near 0 it is gradient ascent", 1e-6)
+    forget_weight: float = option(1.0, "weight of the forget loss", 0)
+    retain_weight: float = option(1.0, "weight of the retain loss", 0)
+    reference: Literal["previous", "start"] = option(
+        "previous", "reference model: as before this request, or as before the first"
+    )
+
+
+class NPO(AnswerUnlearner):
+    """Makes forget answers less likely than the reference does, less and less strongly."""
+
+    method = "npo"
+    label = "NPO"
+    about = "NPO: a preference loss against the model's own earlier likelihoods"
+    config_class = NPOConfig
+    search_space = SearchSpace(({"beta": 0.1}, {"beta": 1.0}))
+    config: NPOConfig
+
+    def _reference(self, forget: list[Encoded]) -> torch.Tensor:
+        with self._acting_as(self.config.reference):
+            sums = [
+                objectives.sequence_sums(
+                    objectives.token_losses(
+                        answer_logits(self.model, part.batch), part.batch.targets
+                    ),
+                    part.batch.rows,
+                )
+                for part in self._parts(forget)
+            ]
+        return torch.cat(sums)
+
+    def _forget_loss(
+        self, logits: torch.Tensor, losses: torch.Tensor, part: Part, reference: torch.Tensor
+    ) -> torch.Tensor:
+        sums = objectives.sequence_sums(losses, part.batch.rows)
+        return objectives.npo(sums, reference[part.numbers], self.config.beta)
+
+
+METHOD = NPO

@@ -1,0 +1,165 @@
+"""RMU, representation misdirection (Li et al., ICML 2024), with the adaptive coefficient.
+
+L = mse(h_f, c u) + alpha * mse(h_r, h_r of the frozen model), h the output of one layer at every
+position that is not padding. u is one random direction for the whole stream. c is `scale` times the
+mean length of h_f, measured once before the first update (adaptive RMU, Dang et al., AAAI 2025), or
+fixed. Only three projections are trained. The frozen model is the one before the first request; its
+retain states are computed once per request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+
+from tfrnet.core.errors import InputError
+from tfrnet.core.search_space import SearchSpace
+from tfrnet.core.settings import option
+from tfrnet.data.examples import Encoded
+from tfrnet.models.forward import collate, input_device
+from tfrnet.models.layers import decoder_layers, hidden_after
+from tfrnet.training import losses as objectives
+from tfrnet.training.loop import GradientUnlearner, Trainable, backward
+from tfrnet.training.lora import LoraEffect
+from tfrnet.training.settings import TrainingSettings
+from tfrnet.training.weights import WeightsEffect
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+_COEFFICIENT = "rmu.coefficient"
+
+
+@dataclass(frozen=True)
+class RMUConfig(TrainingSettings):
+    """Settings of RMU."""
+
+    tuned: ClassVar[Mapping[str, Any]] = {
+        "learning_rate": 0.00025,
+        "steps": 16,
+        "retain_weight": 1.0,
+    }
+
+    learning_rate: float = option(5e-5, "step size of AdamW", 0)
+    steps: int = option(8, "batches per request", 1, 10_000)
+    forget_batch: int = option(4, "forget examples per step, taken in turn", 1)
+    retain_batch: int = option(4, "retain examples per step, new ones each time", 1)
+    layer: int = option(7, "layer whose output is steered, counted from 0", 0)
+    trained_layers: tuple[int, ...] | None = option(
+        None, "layers that are trained; none means the steered one and the two before it", 0
+    )
+    trained_module: str = option("mlp.down_proj", "projection of these layers that is trained")
+    coefficient: float = option(0.0, "length of the target vector; 0: adaptive", 0)
+    scale: float = option(5.0, "adaptive: the target's length in mean lengths of the states", 0)
+    retain_weight: float = option(1200.0, "alpha, weight of the retain term", 0)
+    end_token: bool = option(False, "the end of the text counts as the answer's last token")
+
+
+@dataclass(frozen=True)
+class Anchors:
+    """The target of the forget states, and the frozen retain states of every step."""
+
+    target: torch.Tensor
+    coefficient: float
+    retain: list[torch.Tensor]
+
+
+class RMU(GradientUnlearner):
+    """Steers the states of forget examples to a random direction and holds retain states still."""
+
+    method = "rmu"
+    label = "RMU"
+    about = "RMU: steers hidden states of forget data to a random direction"
+    config_class = RMUConfig
+    search_space = SearchSpace(({"retain_weight": 1200.0}, {"retain_weight": 1.0}))
+    adam_eps = 1e-6
+    config: RMUConfig
+
+    @classmethod
+    def attach(cls, model: PreTrainedModel, config: RMUConfig, seed: int = 0) -> Trainable:
+        """Take over the trained projections, or put adapters beside them."""
+        names = _trained_modules(model, config)
+        if config.trained == "lora":
+            return LoraEffect(model, config.rank, config.alpha, tuple(names), seed)
+        return WeightsEffect(model, {f"{name}.weight" for name in names})
+
+    def _reference(self, forget: list[Encoded]) -> Anchors:
+        frozen: list[torch.Tensor] = []
+        with self._acting_as("start"):
+            if self.config.retain_weight:
+                for step in range(self.config.steps):
+                    frozen.append(self._states(self._retain_sample(self._count(), "step", step)))
+        with torch.no_grad():
+            coefficient = self._coefficient(forget)
+        size = self.model.config.get_text_config().hidden_size
+        direction = objectives.control_direction(size, self.seed)
+        return Anchors(direction * coefficient, coefficient, frozen)
+
+    def _coefficient(self, forget: list[Encoded]) -> float:
+        known = self.state.tensors().get(_COEFFICIENT)
+        if known is not None:
+            return float(known)
+        if self.config.coefficient:
+            return self.config.coefficient
+        first = self._states(forget[: self.config.forget_batch])
+        return self.config.scale * float(first.float().norm(dim=-1).mean())
+
+    def _carried(self, reference: Anchors) -> dict[str, torch.Tensor]:
+        return {_COEFFICIENT: torch.tensor([reference.coefficient])}
+
+    def _backward(self, forget: list[Encoded], reference: Anchors, step: int) -> float:
+        count = self.config.forget_batch
+        start = step * count
+        chosen = [forget[(start + i) % len(forget)] for i in range(min(count, len(forget)))]
+        states = self._states(chosen)
+        target = reference.target.to(states.device)
+        backward(objectives.to_control(states, target), "the forget loss")
+        if self.config.retain_weight:
+            kept = self._states(self._retain_sample(self._count(), "step", step))
+            loss = objectives.to_frozen(kept, reference.retain[step])
+            backward(self.config.retain_weight * loss, "the retain loss")
+        return 0.0
+
+    def _details(self, reference: Anchors) -> dict[str, Any]:
+        return {"coefficient": reference.coefficient}
+
+    def _count(self) -> int:
+        return self.config.retain_batch
+
+    def _states(self, examples: list[Encoded]) -> torch.Tensor:
+        layer = decoder_layers(self.model)[self.config.layer]
+        return hidden_after(self.model, layer, collate(examples, input_device(self.model)))
+
+
+def _trained_modules(model: PreTrainedModel, config: RMUConfig) -> list[str]:
+    layers = decoder_layers(model)
+    if config.layer >= len(layers):
+        raise InputError(
+            f"RMU steers layer {config.layer}, but {type(model).__name__} has layers 0 to "
+            f"{len(layers) - 1}; set layer to one of them"
+        )
+    wanted = config.trained_layers
+    if wanted is None:
+        wanted = tuple(range(max(0, config.layer - 2), config.layer + 1))
+    if not wanted:
+        raise InputError("trained_layers names no layer, so RMU has nothing to train")
+    names = {module: name for name, module in model.named_modules()}
+    found = []
+    for number in wanted:
+        if number > config.layer:
+            raise InputError(f"layer {number} comes after the steered layer {config.layer}")
+        inside = dict(layers[number].named_modules())
+        if config.trained_module not in inside:
+            known = [name for name, module in inside.items() if hasattr(module, "weight")]
+            raise InputError(
+                f"RMU trains {config.trained_module}, but layer {number} of "
+                f"{type(model).__name__} has only {', '.join(known)}; set trained_module"
+            )
+        found.append(names[inside[config.trained_module]])
+    return found
+
+
+METHOD = RMU

@@ -1,0 +1,272 @@
+"""Every number of the method in one place: names, defaults, ranges and what they mean."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tfrnet.core.errors import InputError
+from tfrnet.core.settings import Settings, option
+
+# The paper's method, written out so that a better default never moves its numbers.
+_PAPER: dict[str, Any] = {
+    "score_tokens": "all",
+    "max_length": 256,
+    "retain_examples": 24,
+    "guard_examples": 64,
+    "forget_weight": 1,
+    "retain_weight": 1,
+    "risk_margin": 1,
+    "risk_decay": 0.7,
+    "variance_decay": 0.7,
+    "hit_decay": 0.7,
+    "hit_weight": 1,
+    "hit_quantile": 0.9,
+    "step": "select",
+    "steps": 1,
+    "budget": 128,
+    "suppress_strength": 1,
+    "dormant_threshold": 0.1,
+    "max_sparsity": 0.04,
+    "current_risk_ceiling": 0.5,
+    "history_risk_ceiling": 0.5,
+    "recovery_threshold": 0,
+    "retain_gain": 1,
+    "current_penalty": 1,
+    "history_penalty": 1,
+    "hit_penalty": 1,
+    "recover_strength": 0.5,
+    "guard_relative": 0.05,
+    "guard_absolute": 0,
+    "signed_scores": False,
+    "backtracks": 0,
+}
+# The step that came before `solve`: it costs less and forgets less. The search tuned this one.
+FISHER: dict[str, Any] = {"step": "fisher", "steps": 2, "budget": 2048, "backtracks": 4}
+# What the search chose of it.
+_TUNED_FISHER: dict[str, Any] = {"step_guard": 0.075, "steps": 4, "guard_relative": 0.15}
+
+
+@dataclass(frozen=True)
+class TFRConfig(Settings):
+    """The settings of TFR-Net: `TFRConfig()` is our best, `TFRConfig.paper()` the paper's method.
+
+    A config is immutable and valid: a value out of range or a NaN raises `InputError` when it is
+    built, before any model is loaded; so does an unknown name given to `from_dict`.
+    """
+
+    # Which channels
+    target_modules: str | tuple[str, ...] = option(
+        "all-linear",
+        'projections whose outputs are channels: "all-linear", a list of module names '
+        "(whole name or ending), or a regular expression on the whole name; never the LM head",
+    )
+    layers: tuple[int, ...] | None = option(
+        None, "layers whose projections count; none means all", at_least=0
+    )
+
+    # Which examples and tokens
+    score_tokens: Literal["all", "answer"] = option(
+        "all",
+        "tokens over which a channel's score is summed: all (non-padding) or only the positions "
+        "that predict an answer token",
+    )
+    max_length: int = option(
+        256, "longest example in tokens; a longer one keeps its answer and the prompt's end", 2
+    )
+    retain_examples: int = option(24, "retain examples scored per request", 1)
+    guard_examples: int = option(64, "examples of the guard, fixed for the life of a state", 1)
+
+    # Current risk: eq. current_pathway_risk
+    forget_weight: float = option(1.0, "weight of the standardised forget score", 0)
+    retain_weight: float = option(1.0, "weight of the standardised retain score", 0)
+    risk_margin: float = option(1.0, "margin that the contrast must exceed")
+
+    # Trajectory: eqs. risk_ema to trajectory_priority
+    risk_decay: float = option(0.7, "memory of the risk level", 0, 1)
+    variance_decay: float = option(0.7, "memory of the risk's variance", 0, 1)
+    hit_decay: float = option(0.7, "memory of high-risk occurrences", 0, 1)
+    hit_weight: float = option(1.0, "how much repeated occurrences raise the priority", 0)
+    hit_quantile: float = option(
+        0.9, "a hit is a risk above this quantile of the request's positive risks", 0, 1
+    )
+
+    # Suppression
+    step: Literal["select", "fisher", "solve"] = option(
+        "solve",
+        "how a request moves the mask: select (the paper's: the channels of highest priority are "
+        "scaled down), fisher (many channels a little, by forget gradient over retain Fisher) or "
+        "solve (the smallest move that takes every forget example to forget_margin)",
+    )
+    budget: int | None = option(
+        None, "most channels that one step may suppress; none means no limit", 0
+    )
+    suppress_strength: float = option(
+        1.0,
+        "select: share taken off a suppressed channel; fisher: how far the strongest channel moves",
+        0,
+        1,
+    )
+    dormant_threshold: float = option(0.1, "a channel at or below this is dormant", 0, 1)
+    max_sparsity: float = option(0.04, "largest share of channels that may be dormant", 0, 1)
+
+    # Recovery
+    current_risk_ceiling: float = option(
+        0.5, "a dormant channel may recover at a current risk up to this", 0
+    )
+    history_risk_ceiling: float = option(0.5, "and at a previous priority up to this", 0)
+    recovery_threshold: float = option(0.0, "and when its recovery score is above this")
+    retain_gain: float = option(1.0, "weight of the retain score in the recovery score", 0)
+    current_penalty: float = option(1.0, "weight of the current risk in it", 0)
+    history_penalty: float = option(1.0, "weight of the previous priority in it", 0)
+    hit_penalty: float = option(1.0, "weight of the previous hits in it", 0)
+    recover_strength: float = option(0.5, "share of the missing mask that recovery restores", 0, 1)
+
+    # Guard
+    guard_relative: float = option(0.05, "largest relative rise of the guard loss per request", 0)
+    guard_absolute: float = option(0.0, "largest absolute rise of the guard loss per request", 0)
+
+    # Ablations
+    use_recovery: bool = option(True, "recover dormant channels")
+    use_guard: bool = option(True, "reject a request that breaks the guard")
+    use_history: bool = option(True, "screen recovery by the previous priority and hits")
+    use_retain: bool = option(
+        True,
+        "let retain scores guide which channels are suppressed; the guard and recovery stay",
+    )
+
+    # Beyond the paper
+    signed_scores: bool = option(
+        False,
+        "score a channel by how much suppressing it raises the forget loss; "
+        "the paper takes the absolute value",
+    )
+    backtracks: int = option(
+        3, "smaller steps tried, inside the same commit, before a request is rejected", 0, 50
+    )
+    backtrack_factor: float = option(
+        0.4,
+        "each smaller step is at most this share of the one before; less where the guard loss "
+        "was so far over its limit that less is needed",
+        0.01,
+        0.99,
+    )
+    steps: int = option(4, "fisher, solve: most scored steps per request", 1, 100)
+    step_guard: float = option(0.015, "fisher: largest relative rise of the guard loss per step", 0)
+    forget_ceiling: float = option(
+        6.0, "fisher: an example whose loss reaches this many nats counts as forgotten", 0.1
+    )
+    fisher_decay: float = option(0.9, "fisher: memory of the retain Fisher over requests", 0, 1)
+    fisher_damping: float = option(
+        0.3, "fisher: share of the mean Fisher added to each channel's", 1e-6
+    )
+
+    hold_guard: bool = option(
+        True,
+        "solve: hold the guard examples in place as the retain examples are; the guard then still "
+        "decides, but is no stranger to the step any more",
+        when={"step": "solve"},
+    )
+    memory_rows: int = option(
+        32,
+        "solve: directions of the mask that are remembered of earlier requests, and kept from "
+        "bringing them back; every one takes four bytes a channel in the state",
+        0,
+        when={"step": "solve"},
+    )
+    memory_stiffness: float = option(
+        1.0,
+        "solve: how strictly what is forgotten stays so: the examples of a request that have "
+        "reached their margin before others, and what is remembered of earlier requests",
+        0,
+        when={"step": "solve"},
+    )
+    forget_margin: float = option(
+        -5.0,
+        "solve: an example is forgotten when a rival is this far ahead of its answer (in logits, "
+        "below 0) at the answer's weakest token",
+        at_most=0,
+        when={"step": "solve"},
+    )
+    deep_margin: float = option(
+        -20.0,
+        "solve: from there all tokens of an answer (but for labels) are lowered to this on "
+        "average, compared with deep_rivals others, while it is cheap",
+        when={"step": "solve"},
+    )
+    deep_rivals: int = option(
+        64,
+        "solve: how many tokens an answer's is then compared with; against few, those may rise "
+        "instead of the answer falling",
+        1,
+        when={"step": "solve"},
+    )
+    labels: bool = option(
+        True,
+        "solve: an answer of one token that several retained examples give too (yes, no) is a "
+        "label: its rivals are the other labels, and it does not go deep; off, no answer of one "
+        "token does",
+        when={"step": "solve"},
+    )
+    cheap_share: float = option(
+        1.0,
+        "solve: cheap is what leaves the guard's tolerance used up to this share; 1 is all of it",
+        0,
+        1,
+        when={"step": "solve"},
+    )
+    step_margin: float = option(
+        10.0,
+        "solve: most that one step takes off an example's margin; less after the guard has "
+        "shortened one",
+        0.01,
+        when={"step": "solve"},
+    )
+    forget_stiffness: float = option(
+        10.0,
+        "solve: how strictly the forget examples' margins fall as far as asked",
+        1e-6,
+        when={"step": "solve"},
+    )
+    retain_stiffness: float = option(
+        100.0,
+        "solve: how strictly the log-odds of the retain examples stay where they are, shared out "
+        "among them; those of the guard examples alike",
+        0,
+        when={"step": "solve"},
+    )
+    retain_sharpness: float = option(
+        0.5,
+        "solve: 0 keeps the log-odds of all retain examples alike; 1 keeps their losses, so that "
+        "answers that are all but certain hardly count",
+        0,
+        1,
+        when={"step": "solve"},
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.target_modules in ("", ()):
+            raise InputError("target_modules is empty; name at least one projection")
+        if isinstance(self.target_modules, str) and self.target_modules != "all-linear":
+            try:
+                re.compile(self.target_modules)
+            except re.error as error:
+                raise InputError(
+                    f"target_modules is not a valid regular expression: {error}"
+                ) from None
+
+    @classmethod
+    def paper(cls, **changes: Any) -> TFRConfig:
+        """Return the paper's method and nothing else, with the named fields changed."""
+        return cls.from_dict(_PAPER | changes)
+
+    @classmethod
+    def presets(cls) -> dict[str, Mapping[str, Any]]:
+        """`default` is our best, and what `tuned` means here, `paper` the paper's method.
+
+        `fisher` is the step before, as the search tuned it: at a guard of 15 %.
+        """
+        return {"default": {}, "tuned": {}, "paper": _PAPER, "fisher": FISHER | _TUNED_FISHER}

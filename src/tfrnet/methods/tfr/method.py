@@ -1,0 +1,5 @@
+"""TFR-Net as one of the methods."""
+
+from tfrnet.methods.tfr.model import TFRNet
+
+METHOD = TFRNet

@@ -1,0 +1,197 @@
+"""TFR-Net on a live model: the order of the steps of one request, and nothing else.
+
+examples -> scores -> risk -> trajectory -> suppression -> recovery -> guard -> accept or restore
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tfrnet.core.cost import Account
+from tfrnet.core.outcome import Outcome
+from tfrnet.core.search_space import SearchSpace
+from tfrnet.data.examples import Encoded, Example
+from tfrnet.masking.channels import find_channels
+from tfrnet.masking.mask import ChannelMask, capacity, dormant
+from tfrnet.methods.tfr.config import FISHER, TFRConfig
+from tfrnet.methods.tfr.probe import Probe
+from tfrnet.methods.tfr.scoring import ScoreOptions
+from tfrnet.methods.tfr.state import ChannelState, channel_problem
+from tfrnet.methods.tfr.steps.fisher_step import fisher_update
+from tfrnet.methods.tfr.steps.rivals import Rivals, answer_tokens, label_tokens, without_depth
+from tfrnet.methods.tfr.steps.select_step import select_update
+from tfrnet.methods.tfr.steps.solve_step import solve_update
+from tfrnet.methods.tfr.update import Candidate, Evidence, gather_evidence
+from tfrnet.models.passes import Passes, choose_passes
+from tfrnet.unlearner import Proposal, Report, Unlearner
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+TOP_CHANNELS = 128
+
+_UPDATES = {"select": select_update, "fisher": fisher_update, "solve": solve_update}
+
+
+class TFRNet(Unlearner[ChannelState]):
+    """The method on one model, in memory. `tfrnet.Session` adds the state on disk.
+
+    The model's weights are never touched; the mask scales what projections return until `detach`.
+    """
+
+    method = "tfr"
+    label = "TFR-Net"
+    about = "TFR-Net: a mask on output channels, guarded; the weights stay frozen"
+    config_class = TFRConfig
+    search_space = SearchSpace(
+        ({"guard_relative": 0.05}, {"guard_relative": 0.15}), "step_guard", FISHER
+    )
+    has_mask = True
+    shares_work = True
+    can_be_compiled = True
+    # Passes have been made smaller by now; what is left are numbers of every channel.
+    saves_memory = (
+        "a new state with fewer retain_examples, guard_examples or memory_rows, or with "
+        "step=select, needs less"
+    )
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        retain: Sequence[Example],
+        config: TFRConfig | None = None,
+        **options: Any,
+    ) -> None:
+        self.config: TFRConfig
+        config = config or TFRConfig()
+        self._index = find_channels(model, config.target_modules, config.layers)
+        super().__init__(model, tokenizer, retain, config, **options)
+        self._options = ScoreOptions(
+            batch_size=self.passes.examples,
+            tokens=self.config.score_tokens,
+            gradient_checkpointing=self.passes.gradient_checkpointing,
+            max_tokens=self.passes.tokens,
+            team=self.team,
+        )
+        if self.passes.compiled:
+            # Here too, before there is a state; the compiler is imported only where it is needed.
+            from tfrnet.masking.compiled import refuse_uncompilable
+
+            refuse_uncompilable(model, [model.get_submodule(each.name) for each in self._index])
+        # Last, so that an error above leaves no mask behind on the model.
+        self.mask = self.effect = ChannelMask(model, self._index)
+        self.state = ChannelState.initial(
+            self.mask.index.total,
+            self.config.step != "select",
+            self.mask.home,
+            self.config.memory_rows if self.config.step == "solve" else 0,
+        )
+
+    def _automatic_passes(self, gradient_checkpointing: bool, compiled: bool) -> Passes:
+        longest = max(len(e.ids) for e in [*self._retain_encoded, *self._guard_encoded])
+        held = 4 * self._held_rows() * self._index.total
+        return choose_passes(self.model, longest, gradient_checkpointing, compiled, held)
+
+    def _held_rows(self) -> int:
+        """Return how many numbers per channel are in memory while the model computes."""
+        config = self.config
+        if config.step != "solve":
+            return 0
+        # As the scores hold them, and as rows to be kept.
+        retain = 2 * min(config.retain_examples, len(self._retain_encoded))
+        guard = len(self._guard_encoded) if config.hold_guard and config.use_retain else 0
+        return retain + guard + config.memory_rows
+
+    @classmethod
+    def attach(cls, model: PreTrainedModel, config: TFRConfig, seed: int = 0) -> ChannelMask:
+        """Put a mask of ones on a model."""
+        return ChannelMask(model, find_channels(model, config.target_modules, config.layers))
+
+    @classmethod
+    def read_state(cls, tensors: Mapping[str, torch.Tensor]) -> ChannelState:
+        """Return the state with the given tensors."""
+        return ChannelState.from_tensors(tensors)
+
+    @classmethod
+    def state_problem(cls, tensors: Mapping[str, torch.Tensor], layout: list[list[Any]]) -> str:
+        """Return what is wrong with a state's tensors, or nothing."""
+        channels = sum(width for _, width in layout)
+        return super().state_problem(tensors, layout) or channel_problem(tensors, channels)
+
+    def restore(self, state: ChannelState) -> None:
+        """Make a state the current one, bit for bit, where the model computes."""
+        super().restore(state.to(self.mask.home))
+
+    def _propose(
+        self, name: str, forget: list[Encoded], say: Report, account: Account
+    ) -> Proposal[ChannelState]:
+        with self.mask.compiled() if self.passes.compiled else nullcontext():
+            return self._work_out(name, forget, say, account)
+
+    def _work_out(
+        self, name: str, forget: list[Encoded], say: Report, account: Account
+    ) -> Proposal[ChannelState]:
+        retained = self._retain_encoded
+        labels = label_tokens(retained) if self.config.labels else None
+        probe = Probe(
+            self.mask,
+            name,
+            forget,
+            self._retain_sample(self.config.retain_examples),
+            self._guard_encoded,
+            Rivals(answer_tokens(retained), self.config.deep_rivals, labels or ()),
+            without_depth(forget, labels),
+            self._options,
+            self.config,
+            self._losses,
+            say,
+            account,
+        )
+        before = self._guard_before(say, account)
+        evidence = gather_evidence(
+            self.state, *probe.scores(self.state.mask), self.mask.index.widths, self.config
+        )
+        update = _UPDATES[self.config.step]
+        candidate = update(self.state, evidence, before, probe, self.config)
+        with account.time("forget_loss"):
+            say("measuring the forget loss")
+            self.mask.set(candidate.state.mask)
+            forget_after = self._mean_loss(forget)
+        state = candidate.state if candidate.verdict.accepted else self.state
+        outcome = self._outcome(name, evidence, candidate, state, before, forget_after)
+        return Proposal(state, outcome)
+
+    def _outcome(
+        self,
+        name: str,
+        evidence: Evidence,
+        candidate: Candidate,
+        state: ChannelState,
+        guard_before: float,
+        forget_after: float,
+    ) -> Outcome:
+        threshold = self.config.dormant_threshold
+        top = torch.sort(evidence.chi, descending=True, stable=True).indices[:TOP_CHANNELS]
+        return Outcome(
+            id=name,
+            outcome="accepted" if candidate.verdict.accepted else "rejected",
+            reason=candidate.reason,
+            forget_loss_before=evidence.forget.loss,
+            forget_loss_after=forget_after,
+            retain_loss_before=evidence.retain.loss,
+            guard_loss_before=guard_before,
+            guard_loss_after=candidate.verdict.after,
+            selected=candidate.suppressed.numel(),
+            recovery_pool=candidate.pool,
+            recovered=candidate.recovered,
+            suppressed_now=int((state.mask < 1).sum()),
+            dormant=int(dormant(state.mask, threshold).sum()),
+            capacity=capacity(state.mask, threshold),
+            attempts=candidate.attempts,
+            top_channels=tuple(top.tolist()),
+        )

@@ -1,0 +1,78 @@
+"""The whole state of the method: the mask and what is remembered of each channel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from tfrnet.core.tensors import tensors_digest
+from tfrnet.methods.tfr.trajectory import Trajectory
+
+_TRAJECTORY = ("risk", "velocity", "variance", "hits", "priority")
+
+
+@dataclass(frozen=True)
+class ChannelState:
+    """What one commit replaces as a unit. All tensors are flat float32 over the channels.
+
+    `fisher` is there only with the steps beyond the paper. `forgotten` [rows, channels] stands for
+    what earlier requests made the model forget, where that is to be remembered.
+    """
+
+    mask: torch.Tensor
+    trajectory: Trajectory
+    fisher: torch.Tensor | None = None
+    forgotten: torch.Tensor | None = None
+
+    @classmethod
+    def initial(
+        cls,
+        channels: int,
+        with_fisher: bool,
+        device: torch.device | None = None,
+        memory_rows: int = 0,
+    ) -> ChannelState:
+        """Return the state before the first request: everything on, nothing remembered."""
+        ones = torch.ones(channels, device=device)
+        zeros = [torch.zeros_like(ones) for _ in _TRAJECTORY]
+        fisher = torch.zeros_like(ones) if with_fisher else None
+        forgotten = ones.new_zeros(memory_rows, channels) if memory_rows else None
+        return cls(ones, Trajectory(*zeros), fisher, forgotten)
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, torch.Tensor]) -> ChannelState:
+        """Build the state from its named tensors."""
+        trajectory = Trajectory(*(tensors[name] for name in _TRAJECTORY))
+        return cls(tensors["mask"], trajectory, tensors.get("fisher"), tensors.get("forgotten"))
+
+    def to(self, device: torch.device) -> ChannelState:
+        """Return the same state on a device."""
+        return self.from_tensors({name: value.to(device) for name, value in self.tensors().items()})
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Return the tensors by their public names."""
+        named = {"mask": self.mask}
+        named |= {name: getattr(self.trajectory, name) for name in _TRAJECTORY}
+        if self.fisher is not None:
+            named["fisher"] = self.fisher
+        if self.forgotten is not None:
+            named["forgotten"] = self.forgotten
+        return named
+
+    def digest(self) -> str:
+        """Return a hash of every name and value: equal states, and only they, have the same."""
+        return tensors_digest(self.tensors())
+
+
+def channel_problem(tensors: Mapping[str, torch.Tensor], channels: int) -> str:
+    """Return what is wrong with the tensors of a state over so many channels, or nothing."""
+    for name, tensor in tensors.items():
+        expected = (len(tensor), channels) if name == "forgotten" else (channels,)
+        if tensor.dtype != torch.float32 or tensor.shape != expected:
+            return f"{name} is {tensor.dtype} of shape {tuple(tensor.shape)}, not {channels} floats"
+    mask = tensors["mask"]
+    if not bool(((mask >= 0) & (mask <= 1)).all()):
+        return "the mask leaves [0, 1]"
+    return ""

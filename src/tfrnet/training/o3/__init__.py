@@ -1,1 +1,0 @@
-"""The parts of the baseline O3: random targets, a detector of forget prompts, a gated adapter."""

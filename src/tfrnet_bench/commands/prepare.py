@@ -1,0 +1,85 @@
+"""`tfrnet prepare`: fine-tune a backbone for experiments by one of the recipes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tfrnet.cli import options as opt
+from tfrnet.cli.opening import load
+from tfrnet.cli.output import Output
+
+if TYPE_CHECKING:
+    from tfrnet.models.finetune import EpochRecord
+
+
+def command(
+    recipe: Annotated[
+        str,
+        typer.Option(help="smollm2-tasks, smollm2-tofu-full or smollm2-tofu-retain90."),
+    ],
+    out: Annotated[Path, typer.Option(help="New folder for the adapter or the model.")],
+    merge: Annotated[
+        bool,
+        typer.Option("--merge", help="Write a whole model with the adapter merged in."),
+    ] = False,
+    model: Annotated[
+        str | None,
+        typer.Option(help="Another base model than the recipe's.", show_default=False),
+    ] = None,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help="Other than the recipe's.", show_default=False)
+    ] = None,
+    learning_rate: Annotated[
+        float | None, typer.Option(help="Other than the recipe's.", show_default=False)
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(min=1, help="Only the first examples, for a trial.", show_default=False),
+    ] = None,
+    data_dir: opt.DataDir = None,
+    source: opt.DataSource = "auto",
+    dtype: opt.Dtype = "float32",
+    device: opt.Device = "auto",
+    as_json: opt.AsJson = False,
+) -> int:
+    """Fine-tune a model with LoRA: a backbone that knows what is to be forgotten.
+
+    The three recipes' adapters come with tfrnet: --model smollm2-tasks needs no training. Anew
+    it takes three to seven minutes on a GPU. The folder gets the adapter in half precision, about
+    10 MB, training.json with settings, data digest and losses, and a model card; --model FOLDER
+    loads it anywhere, merged into its base.
+    """
+    from tfrnet.data.sources import Source
+    from tfrnet_bench.backbones.prepare import check_folder, save_adapter, save_merged, train
+    from tfrnet_bench.backbones.recipes import find_recipe
+
+    output = Output(as_json)
+    chosen = find_recipe(recipe)
+    options = chosen.options
+    if epochs:
+        options = replace(options, epochs=epochs)
+    if learning_rate:
+        options = replace(options, learning_rate=learning_rate)
+    check_folder(out)
+    where = Source(source, data_dir)
+    if model:
+        chosen = replace(chosen, base=model)
+    loaded = load(chosen.base, dtype, device, output)
+    with output.progress(options.epochs, "epochs") as bar:
+
+        def report(record: EpochRecord) -> None:
+            bar.advance()
+            output.say(f"epoch {record.epoch}: loss {record.loss:.4f}, {record.seconds:.0f} s")
+
+        prepared = train(chosen, loaded, where, options, report, limit)
+    if merge:
+        save_merged(prepared, loaded.tokenizer, out)
+    else:
+        save_adapter(prepared, out)
+    output.say(f"{'model' if merge else 'adapter'} written to {out}")
+    output.result("prepare", {"out": str(out), "merged": merge} | prepared.log)
+    return 0

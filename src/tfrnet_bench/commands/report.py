@@ -1,0 +1,37 @@
+"""`tfrnet report`: a bench run or a state as one page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tfrnet.cli import options as opt
+from tfrnet.cli.output import Output
+
+
+def command(
+    run: Annotated[Path, typer.Argument(help="Folder of a bench run, or of a state.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="HTML file to write; RUN/report.html without it.", show_default=False),
+    ] = None,
+    as_json: opt.AsJson = False,
+) -> int:
+    """Write one HTML page with tables, charts and texts of a run; it needs no network."""
+    from tfrnet_bench.report import make_report
+
+    output = Output(as_json)
+    with output.waiting("writing the report"):
+        page = make_report(run)
+        target = out or run / "report.html"
+        target.write_text(page.html, encoding="utf-8")
+    counts = ", ".join(f"{count} {what}" for what, count in page.counts.items())
+    size = target.stat().st_size
+    output.say(f"wrote {target} ({counts}; {size / 1e3:.0f} kB)")
+    output.result(
+        "report",
+        {"run": str(run), "kind": page.kind, "out": str(target), "bytes": size} | page.counts,
+    )
+    return 0

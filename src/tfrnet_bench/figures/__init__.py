@@ -1,0 +1,34 @@
+"""The figures of the paper's experiments, from the results of a bench run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tfrnet_bench.figures.capacity import draw_capacity
+from tfrnet_bench.figures.reemergence import draw_reemergence
+from tfrnet_bench.figures.structure import draw_structure
+from tfrnet_bench.figures.style import figure_style, save
+from tfrnet_bench.figures.tradeoff import draw_tradeoff
+from tfrnet_bench.results import Result
+from tfrnet_bench.tables.cells import Cells
+
+_FIGURES = {
+    "tradeoff": draw_tradeoff,
+    "structure": draw_structure,
+    "capacity": draw_capacity,
+    "reemergence": draw_reemergence,
+}
+
+
+def write_figures(results: Sequence[Result], folder: Path) -> list[Path]:
+    """Write every figure that has something to show, as SVG and PNG; return the paths written."""
+    cells = Cells(results)
+    paths: list[Path] = []
+    with figure_style():
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, draw in _FIGURES.items():
+            figure = draw(cells)
+            if figure is not None:
+                paths += save(figure, folder, name)
+    return paths

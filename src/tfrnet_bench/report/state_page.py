@@ -1,0 +1,137 @@
+"""The page of a state: what its ledger says, without any model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tfrnet.masking.channel_map import channel_map
+from tfrnet.masking.mask import capacity, dormant
+from tfrnet.method_state import dormant_threshold_of, has_mask, mask_of
+from tfrnet.state.store import StateStore
+from tfrnet_bench.report.cell_data import request_data
+from tfrnet_bench.report.compact import rounded
+from tfrnet_bench.report.page import Page, Section, render
+from tfrnet_bench.report.provenance import plain
+from tfrnet_bench.report.summary import facts, paragraphs
+
+
+def state_page(folder: Path) -> Page:
+    """Return the page of a state."""
+    store = StateStore.open(folder)
+    entries = store.entries
+    requests = [entry for entry in entries if entry["kind"] == "request"]
+    accepted = sum(entry["outcome"] == "accepted" for entry in requests)
+    mask_facts, mask_map, remarks = _mask(store, entries)
+    rollbacks = [entry for entry in entries if entry["kind"] == "rollback"]
+    remarks += [
+        f"At {entry['time']} the state was rolled back to generation {entry['to']}; the requests "
+        "before that are still shown as they went."
+        for entry in rollbacks
+    ]
+    summary = facts(
+        {
+            "method": store.manifest.method,
+            "model": store.manifest.model,
+            "requests": f"{len(requests)} seen, {accepted} accepted, "
+            f"{len(requests) - accepted} rejected",
+            "applied now": len(store.history.applied),
+            "generation": store.generation,
+            **mask_facts,
+        }
+    )
+    sections = [
+        Section("summary", "Summary", summary + paragraphs(remarks)),
+        Section("cell", "Requests", "<div id=chosen></div>"),
+        Section("provenance", "Provenance", _origin(store, entries)),
+    ]
+    cell = {
+        "kind": "state",
+        "stream": "",
+        "variant": store.manifest.method,
+        "seed": str(store.manifest.seed),
+        "about": [],
+        "requests": request_data(requests),
+    } | ({"channel_map": mask_map} if mask_map else {})
+    html = render("State report", str(folder.resolve().name), sections, {"cells": [rounded(cell)]})
+    counts = {"accepted": accepted, "rejected": len(requests) - accepted}
+    return Page("state", html, counts)
+
+
+def _mask(
+    store: StateStore, entries: Sequence[dict[str, Any]]
+) -> tuple[dict[str, object], dict[str, Any] | None, list[str]]:
+    """Return figures and map of a mask, and what is to be said of them; methods may have none."""
+    if not has_mask(store):
+        return (
+            {},
+            None,
+            [f"Method {store.manifest.method} has no mask, so there is no channel map."],
+        )
+    threshold = dormant_threshold_of(store)
+    line = generations_in_effect(entries)
+    kept = set(store.layout.numbers())
+    masks = [mask_of(store, number) for number in line if number in kept]
+    figures = {
+        "channels": f"{masks[-1].numel():,} in {len(store.manifest.channels)} projections",
+        "suppressed": int((masks[-1] < 1).sum()),
+        "dormant": int(dormant(masks[-1], threshold).sum()),
+        "capacity": f"{100 * capacity(masks[-1], threshold):.2f} %",
+    }
+    dropped = len(line) - len(masks)
+    remarks = [
+        f"{dropped} of the {len(line)} generations in effect are no longer kept; channels that "
+        "were raised and lowered again between two kept ones are not counted as recovered."
+    ]
+    found = channel_map(store.manifest.channels, masks, threshold)
+    return figures, found, remarks if dropped else []
+
+
+def generations_in_effect(entries: Sequence[dict[str, Any]]) -> list[int]:
+    """Return the generations that led to the current one; what was rolled back is not in it."""
+    before: dict[int, int | None] = {}
+    current: int | None = None
+    for entry in entries:
+        number = entry["generation"]
+        if entry["kind"] == "rollback":
+            # A generation made by a rollback is the one it returned to, under a new number.
+            before[number] = before[entry["to"]]
+        elif number != current:
+            before[number] = current
+        current = number
+    line = []
+    while current is not None:
+        line.append(current)
+        current = before[current]
+    return line[::-1]
+
+
+def _origin(store: StateStore, entries: Sequence[dict[str, Any]]) -> str:
+    manifest = store.manifest
+    requests = [entry for entry in entries if entry["kind"] == "request"]
+    versions = dict.fromkeys(
+        ", ".join(f"{name} {value}" for name, value in entry.get("versions", {}).items())
+        for entry in requests
+    )
+    return (
+        facts(
+            {
+                "model": manifest.model,
+                "fingerprint": manifest.fingerprint,
+                "seed": manifest.seed,
+                "versions": "; ".join(versions),
+                "dtype": ", ".join(dict.fromkeys(str(e.get("dtype", "")) for e in requests)),
+                "batch size": ", ".join(
+                    dict.fromkeys(str(e.get("batch_size", "")) for e in requests)
+                ),
+                "guard examples": len(manifest.guard),
+                "made": entries[0]["time"],
+                "last entry": entries[-1]["time"],
+                "digest of the current generation": store.history.digests[store.generation],
+                "head of the ledger": entries[-1]["hash"],
+            }
+        )
+        + "<h3>Settings</h3>"
+        + facts({name: plain(value) for name, value in sorted(manifest.config.items())})
+    )

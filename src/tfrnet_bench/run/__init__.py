@@ -1,0 +1,1 @@
+"""Running a grid of cells: planned, shared among processes, resumed."""

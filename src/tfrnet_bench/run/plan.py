@@ -1,0 +1,155 @@
+"""Which cells an experiment is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tfrnet.core.errors import InputError
+from tfrnet.core.settings import Settings
+from tfrnet.data.protocol import STREAMS, Sizes
+from tfrnet.evaluation.attacks.subject import AttackOptions
+from tfrnet.method import find_method
+from tfrnet_bench.run.cell import Cell
+from tfrnet_bench.run.variants import (
+    METHODS,
+    ORACLE,
+    UNTOUCHED,
+    Variant,
+    ablations,
+    methods_with_controls,
+    structures,
+)
+from tfrnet_bench.search import FIRST_TUNING_SEED
+
+EXPERIMENTS = ("main", "ablation", "tofu", "structure", "robust")
+# What takes longest comes first, so that no process is left to work alone at the end.
+_SLOWEST = ("llm-eraser", "npo", "simnpo", "o3", "asu")
+# Its effect depends on the prompt, so there is no model that an attacker could be given.
+_NOT_SHIPPED = ("o3",)
+
+
+@dataclass(frozen=True)
+class TofuSizes:
+    """The TOFU stream: every request is one author's questions. `rows` limits what is measured."""
+
+    requests: int = 20
+    retain: int = 480
+    guard: int = 64
+    rows: int | None = None
+    new_tokens: int = 200
+
+
+@dataclass(frozen=True)
+class BenchPlan:
+    """What is run, on which models, data and seeds. Everything that a result depends on."""
+
+    experiments: tuple[str, ...]
+    methods: tuple[str, ...] = METHODS
+    streams: tuple[str, ...] = STREAMS
+    seeds: tuple[int, ...] = (0, 1, 2)
+    preset: str = "tuned"
+    model: str = "smollm2-tasks"
+    tofu_model: str = "smollm2-tofu-full"
+    oracle: str = "smollm2-tofu-retain90"
+    dtype: str = "float32"
+    sizes: Sizes = field(default_factory=Sizes)
+    tofu: TofuSizes = field(default_factory=TofuSizes)
+    attack: AttackOptions = field(default_factory=AttackOptions)
+    # Settings that are lowered where a method has them: (name, value).
+    reduced: tuple[tuple[str, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in self.experiments:
+            if name not in EXPERIMENTS:
+                raise InputError(
+                    f"unknown experiment {name!r}; there are {', '.join(EXPERIMENTS)} and all"
+                )
+        for stream in self.streams:
+            if stream not in STREAMS:
+                raise InputError(f"unknown stream {stream!r}; there are {', '.join(STREAMS)}")
+        for seed in self.seeds:
+            if seed < 0 or seed >= FIRST_TUNING_SEED:
+                raise InputError(
+                    f"seed {seed} cannot be reported: seeds from {FIRST_TUNING_SEED} on are for "
+                    "tuning, and below 0 there are none"
+                )
+        for name, values in vars(self).items():
+            if name in ("experiments", "methods", "streams", "seeds") and not values:
+                raise InputError(f"no {name} are named")
+        for method in self.methods:
+            presets = find_method(method).config_class.presets()
+            if self.preset not in presets:
+                raise InputError(
+                    f"{method} has no preset {self.preset!r}; it has {', '.join(presets)}"
+                )
+
+    def cells(self) -> list[Cell]:
+        """Return every cell once, one seed after another: a run cut short has whole seeds."""
+        found: dict[str, Cell] = {}
+        for seed in self.seeds:
+            of_seed = [cell for name in self.experiments for cell in self._experiment(name, seed)]
+            for cell in sorted(of_seed, key=_rank):
+                found.setdefault(cell.key, cell)
+        return list(found.values())
+
+    def settings(self, variant: Variant) -> Settings | None:
+        """Return what a variant runs with."""
+        settings = variant.settings()
+        if settings is None:
+            return None
+        known = settings.to_dict()
+        changes = [f"{name}={value}" for name, value in self.reduced if name in known]
+        return settings.with_overrides(changes)
+
+    @property
+    def checkpoints(self) -> tuple[int, ...]:
+        """The requests after which held-out items are measured: each quarter of the stream."""
+        quarters = (round(self.sizes.requests * quarter / 4) for quarter in range(1, 5))
+        return tuple(sorted({number for number in quarters if number}))
+
+    def models(self) -> list[str]:
+        """Return the models that are needed."""
+        tasks = any(name != "tofu" for name in self.experiments)
+        needed = [self.model] if tasks else []
+        return needed + ([self.tofu_model, self.oracle] if "tofu" in self.experiments else [])
+
+    def model_of(self, cell: Cell) -> str:
+        """Return the model that a cell starts from."""
+        if cell.kind != "tofu":
+            return self.model
+        return self.oracle if cell.variant.label == ORACLE else self.tofu_model
+
+    def _experiment(self, name: str, seed: int) -> Iterator[Cell]:
+        if name == "tofu":
+            for variant in self._tofu_variants():
+                yield Cell("tofu", variant, "tofu", seed)
+            return
+        for stream in self.streams:
+            for variant in self._variants(name):
+                yield Cell("robust" if name == "robust" else "stream", variant, stream, seed)
+
+    def _variants(self, name: str) -> list[Variant]:
+        if name == "main":
+            return methods_with_controls(self.methods, self.preset)
+        if name == "ablation":
+            return ablations(self.preset)
+        if name == "structure":
+            return structures(self.preset)
+        return [
+            Variant(method, method, self.preset)
+            for method in self.methods
+            if method not in _NOT_SHIPPED
+        ]
+
+    def _tofu_variants(self) -> list[Variant]:
+        return [
+            Variant(UNTOUCHED, UNTOUCHED),
+            Variant(ORACLE, UNTOUCHED),
+            *(Variant(method, method, self.preset) for method in self.methods),
+        ]
+
+
+def _rank(cell: Cell) -> int:
+    method = cell.variant.method
+    return _SLOWEST.index(method) if method in _SLOWEST else len(_SLOWEST)

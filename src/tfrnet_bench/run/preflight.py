@@ -1,0 +1,56 @@
+"""What a bench needs, looked for before its first cell: everything that is missing is named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from tfrnet.core.errors import InputError
+from tfrnet.data.protocol import make_split
+from tfrnet.data.sources import Source
+from tfrnet.models.load import model_folder
+from tfrnet_bench.run.plan import BenchPlan
+from tfrnet_bench.run.tofu_stream import make_tofu_stream
+
+
+def check_everything(plan: BenchPlan, source: Source) -> None:
+    """Raise if data, a backbone or the oracle is missing, naming all of them.
+
+    Models that are converted or merged on first use are, so that no two processes do it at once.
+    """
+    problems: list[str] = []
+
+    def try_it(what: str, attempt: Callable[[], object]) -> None:
+        try:
+            attempt()
+        except (InputError, OSError) as error:
+            problems.append(f"{what}: {error}")
+
+    if any(name != "tofu" for name in plan.experiments):
+        for stream in plan.streams:
+            # One seed is enough: all draw from the same files, as many items.
+            seed = plan.seeds[0]
+            try_it(stream, lambda: make_split(stream, seed, source, plan.sizes))  # noqa: B023
+    if "tofu" in plan.experiments:
+        try_it("tofu", lambda: make_tofu_stream(source, plan.tofu))
+    for name in dict.fromkeys(plan.models()):
+        try_it(f"model {name}", lambda: _find_model(name))  # noqa: B023
+    if len(problems) == 1:
+        raise InputError(problems[0])
+    if problems:
+        listed = "; ".join(f"({n}) {problem}" for n, problem in enumerate(problems, start=1))
+        raise InputError(f"{len(problems)} things are missing: {listed}")
+
+
+def _find_model(name: str) -> None:
+    from transformers import AutoConfig
+
+    folder = model_folder(name)
+    if not Path(folder).is_dir():
+        try:
+            AutoConfig.from_pretrained(folder)
+        except (OSError, ValueError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise InputError(
+                f"neither a folder here nor to be had from the hub ({reason})"
+            ) from error

@@ -1,0 +1,97 @@
+"""Where a result comes from: code, versions, device, and the files of a model."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tfrnet.core.versions import versions
+from tfrnet.models.adapters import CONFIG, base_of
+from tfrnet.models.bundled import BUNDLED, bundled_gguf
+from tfrnet.models.shipped import find_shipped
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+# Names the code's commit where a copy of it runs outside of its repository.
+COMMIT_VARIABLE = "TFRNET_COMMIT"
+_END = 1 << 20
+_SETTINGS = ("config.json", CONFIG, "tokenizer.json")
+
+
+def provenance(model: PreTrainedModel, dtype: str, started: str) -> dict[str, Any]:
+    """Return what a result was computed with."""
+    device = next(model.parameters()).device
+    return {
+        "versions": versions("peft", "accelerate", "numpy", "scipy", "scikit-learn"),
+        "commit": code_commit(),
+        "device": torch.cuda.get_device_name(device)
+        if device.type == "cuda"
+        else f"{platform.machine()} {device.type}",
+        "dtype": dtype,
+        "matmul_precision": torch.get_float32_matmul_precision(),
+        "started": started,
+    }
+
+
+@cache
+def code_commit() -> str | None:
+    """Return the commit of the code, with `+` where files differ from it; None if unknown."""
+    if named := os.environ.get(COMMIT_VARIABLE):
+        return named
+    folder = Path(__file__).parent
+    try:
+        commit = _git(folder, "rev-parse", "HEAD")
+        changed = _git(folder, "status", "--porcelain", str(folder.parents[1]))
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return commit + ("+" if changed else "")
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    command = ["git", "-C", str(folder), *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def model_identity(name: str) -> str:
+    """Return a digest of a model's files, or of its name where it comes from the hub.
+
+    Of large files the size and both ends count: enough to tell one training run from another.
+    """
+    if name == BUNDLED:
+        return _identity(bundled_gguf().resolve())
+    path = Path(name).expanduser()
+    found = path if path.exists() else find_shipped(name)
+    if found is None:
+        return hashlib.sha256(f"hub {name}".encode()).hexdigest()
+    return _identity(found.resolve())
+
+
+@cache
+def _identity(path: Path) -> str:
+    """Return the digest of a file or folder, by its place: a name may come to mean another."""
+    if path.is_file():
+        return _digest([path])
+    weights = [file for file in path.iterdir() if file.suffix in (".safetensors", ".bin")]
+    settings = [path / name for name in _SETTINGS if (path / name).is_file()]
+    base = model_identity(base_of(path)) if (path / CONFIG).is_file() else ""
+    return _digest(sorted(weights) + settings, base)
+
+
+def _digest(files: list[Path], *more: str) -> str:
+    digest = hashlib.sha256(" ".join(more).encode())
+    for file in files:
+        size = file.stat().st_size
+        digest.update(f"{file.name} {size} ".encode())
+        with file.open("rb") as opened:
+            digest.update(opened.read(_END))
+            opened.seek(max(size - _END, 0))
+            digest.update(opened.read(_END))
+    return digest.hexdigest()

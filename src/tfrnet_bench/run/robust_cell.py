@@ -1,0 +1,41 @@
+"""A cell under attack: the whole stream, then every attack on what would be shipped."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import Any
+
+from tfrnet.core.outcome import Outcome
+from tfrnet.evaluation.attacks.subject import Subject
+from tfrnet.evaluation.robustness import attack_names, relearning_figures, run_attacks
+from tfrnet.unlearner import Unlearner
+from tfrnet_bench.run.stream import CellRun, StreamData
+
+
+def run_robust_cell(run: CellRun) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return the result; there are no samples."""
+    split, plan = run.shop.split(run.cell.stream, run.cell.seed), run.shop.plan
+    data = StreamData(split.requests(), split.retain_examples(), split.guard_examples())
+    found: list[dict[str, Any]] = []
+
+    def after(number: int, outcome: Outcome, unlearner: Unlearner[Any]) -> None:
+        if number == len(data.requests):
+            found.append(attack(unlearner))
+
+    def attack(unlearner: Unlearner[Any]) -> dict[str, Any]:
+        settings = plan.settings(run.cell.variant)
+        threshold = vars(settings).get("dormant_threshold", plan.attack.dormant_threshold)
+        options = replace(plan.attack, dormant_threshold=threshold)
+        with run.progress.time("evaluation"):
+            subject = Subject(run.shop.evaluator(run.loaded), unlearner.effect, split, options)
+            names = attack_names(unlearner.effect)
+            rows = run_attacks(subject, names, lambda stage: run.report(f"{run.cell.key}: {stage}"))
+        return {
+            "n": len(subject.hidden),
+            "attacks": [row.to_dict() for row in rows],
+            "relearning": relearning_figures(rows),
+        }
+
+    run.go(data, after)
+    protocol = asdict(plan.sizes) | {"attack": asdict(plan.attack)}
+    return run.header() | {"protocol": protocol, "robustness": found[0]}, []

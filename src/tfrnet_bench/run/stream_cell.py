@@ -1,0 +1,194 @@
+"""A cell of the continual protocol: every request, and what is known after each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import torch
+
+from tfrnet.core.outcome import Outcome
+from tfrnet.data.items import Item
+from tfrnet.data.protocol import Split
+from tfrnet.data.tasks import find_task
+from tfrnet.evaluation.forgetting import ItemHistory, forgetting_figures, structure_figures
+from tfrnet.evaluation.metrics.continual import StreamScores, score_stream
+from tfrnet.evaluation.tasks import TaskResult
+from tfrnet.masking.channel_map import channel_map
+from tfrnet.unlearner import Unlearner
+from tfrnet_bench.run.stream import CellRun, StreamData
+
+# How many forgotten items are shown with what the model said of them before and after.
+_SHOWN = 16
+
+
+def run_stream_cell(run: CellRun) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return the result, and some questions and answers in words."""
+    return _StreamCell(run).carry_out()
+
+
+class _StreamCell:
+    def __init__(self, run: CellRun) -> None:
+        self.run, self.progress = run, run.progress
+        self.plan, self.shop = run.shop.plan, run.shop
+        self.split: Split = run.shop.split(run.cell.stream, run.cell.seed)
+        self.layout: list[list[Any]] = []
+        with self.progress.time("evaluation"):
+            self.before = self._measure_before()
+        self.forgotten = self.before
+
+    def carry_out(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        split = self.split
+        data = StreamData(split.requests(), split.retain_examples(), split.guard_examples())
+        if not self.run.cell.variant.acts:
+            self._stand_still(len(data.requests))
+        self.run.go(data, self._after)
+        return self._result(), self._samples()
+
+    def _measure_before(self) -> TaskResult:
+        """Measure the untouched model, once for all methods of a process."""
+        split, loaded = self.split, self.run.loaded
+        forget = self.shop.measure_untouched(loaded, split.forget_task, split.forget)
+        if not self.progress.correct:
+            self._add(forget)
+            heldout = {
+                task: self.shop.measure_untouched(loaded, task, items)
+                for task, items in split.heldout.items()
+            }
+            self.progress.checkpoints.append(self._checkpoint(0, heldout))
+        return forget
+
+    def _after(self, number: int, outcome: Outcome, unlearner: Unlearner[Any]) -> None:
+        self.layout = unlearner.layout()
+        with self.progress.time("evaluation"):
+            # A rejected request has changed nothing, but for the last all answers are wanted.
+            if outcome.accepted or number == self.plan.sizes.requests:
+                self.forgotten = self._measure(self.split.forget_task, self.split.forget)
+                self._add(self.forgotten)
+            else:
+                self._repeat()
+            if number in self.plan.checkpoints:
+                heldout = {
+                    task: self._measure(task, items) for task, items in self.split.heldout.items()
+                }
+                self.progress.checkpoints.append(self._checkpoint(number, heldout))
+
+    def _stand_still(self, requests: int) -> None:
+        """Let the untouched model be the same after every request."""
+        first = self.progress.checkpoints[0]
+        for number in range(1, requests + 1):
+            self._repeat()
+            if number in self.plan.checkpoints:
+                self.progress.checkpoints.append(first | {"request": number})
+
+    def _measure(self, task: str, items: Sequence[Item]) -> TaskResult:
+        return self.shop.measure(self.run.loaded, task, items)
+
+    def _add(self, result: TaskResult) -> None:
+        self.progress.correct.append([bool(sample["correct"]) for sample in result.samples])
+        self.progress.losses.append([float(sample["loss"]) for sample in result.samples])
+
+    def _repeat(self) -> None:
+        self.progress.correct.append(self.progress.correct[-1])
+        self.progress.losses.append(self.progress.losses[-1])
+
+    def _checkpoint(self, number: int, heldout: Mapping[str, TaskResult]) -> dict[str, Any]:
+        fixed = [
+            right
+            for right, counts in zip(self.progress.correct[-1], self.split.is_fixed(), strict=True)
+            if counts
+        ]
+        return {
+            "request": number,
+            "forget": 100 * sum(fixed) / len(fixed),
+            "retain": {task: result.accuracy for task, result in heldout.items()},
+            "details": {task: _details(result) for task, result in heldout.items()},
+        }
+
+    def _result(self) -> dict[str, Any]:
+        progress, plan = self.progress, self.plan
+        history = ItemHistory(np.array(progress.correct), np.array(progress.losses))
+        split = self.split
+        floors = {task: find_task(task).floors(items) for task, items in split.heldout.items()}
+        result = self.run.header() | {
+            "protocol": asdict(plan.sizes) | {"checkpoints": list(plan.checkpoints)},
+            "checkpoints": progress.checkpoints,
+            "scores": _scores(progress.checkpoints, plan.checkpoints),
+            "untouched": _scores(progress.checkpoints, (0,)),
+            "floors": floors | {"forget": find_task(split.forget_task).floors(split.forget_eval)},
+            "forgetting": forgetting_figures(history, split.is_fixed(), split.request_size),
+            "items": {
+                "keys": [item.key for item in split.forget],
+                "fixed": _bits(split.is_fixed()),
+                "correct": [_bits(row) for row in progress.correct],
+            },
+            "answers": [
+                {"key": item.key, "gold": gold, "before": before, "after": after}
+                for item, gold, before, after in self._answers(in_words=False)
+            ],
+        }
+        if progress.masks:
+            masks = [torch.ones_like(progress.masks[0]), *progress.masks]
+            threshold = float(result["settings"]["dormant_threshold"])
+            result |= {
+                "structure": structure_figures(masks, progress.rankings, threshold),
+                "channel_map": channel_map(self.layout, masks, threshold),
+            }
+        return result
+
+    def _samples(self) -> list[dict[str, Any]]:
+        return [
+            {"key": item.key, "prompt": item.prompt, "gold": gold, "before": before, "after": after}
+            for item, gold, before, after in self._answers(in_words=True)
+        ]
+
+    def _answers(self, in_words: bool) -> list[tuple[Item, str, str, str]]:
+        items = self.split.forget[:_SHOWN]
+        metric = self.before.metric
+        pairs = zip(self.before.samples, self.forgotten.samples, strict=True)
+        return [
+            (
+                item,
+                _said(item, None, metric, in_words),
+                _said(item, first, metric, in_words),
+                _said(item, last, metric, in_words),
+            )
+            for item, (first, last) in zip(items, pairs, strict=False)
+        ]
+
+
+def _said(item: Item, sample: Mapping[str, Any] | None, metric: str, in_words: bool) -> str:
+    """Return what the model answered, or (without a sample) the right answer.
+
+    Not in words, a choice is yes or no or a letter: the words are the dataset's.
+    """
+    if not item.choices:
+        return item.answer.strip() if sample is None else str(sample["generated"]).strip()
+    chosen = item.choices.index(item.answer)
+    if sample is not None:
+        chosen = sample["chosen_norm" if metric == "acc_norm" else "chosen"]
+    if in_words or set(item.choices) == {"yes", "no"}:
+        return item.choices[chosen]
+    return "ABCDEFGH"[chosen]
+
+
+def _details(result: TaskResult) -> dict[str, Any]:
+    figures = result.to_dict()
+    kept = ("n", "metric", "truncated", "chosen", "balanced_accuracy")
+    metrics = {name: measure.value for name, measure in result.metrics.items()}
+    return {name: figures[name] for name in kept if name in figures} | {"metrics": metrics}
+
+
+def _scores(checkpoints: Sequence[Mapping[str, Any]], at: Sequence[int]) -> dict[str, float]:
+    scores: StreamScores = score_stream(
+        {point["request"]: point["forget"] for point in checkpoints},
+        {point["request"]: list(point["retain"].values()) for point in checkpoints},
+        at,
+    )
+    return asdict(scores) | {"trade_off": scores.trade_off}
+
+
+def _bits(values: Sequence[bool]) -> str:
+    return "".join("01"[bool(value)] for value in values)

@@ -1,0 +1,93 @@
+"""TOFU as a stream: the authors of forget10, one request each."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tfrnet.core.errors import InputError
+from tfrnet.data.examples import Example
+from tfrnet.data.requests import Request
+from tfrnet.data.sampling import sample_indices, seeded_order
+from tfrnet.data.sources import Source
+from tfrnet.data.tofu import AUTHOR_ROWS, TofuRow, load_tofu, tofu_prompt
+from tfrnet.evaluation.privacy import MEMBERS, NON_MEMBERS
+from tfrnet.evaluation.tofu import SETS
+from tfrnet_bench.run.plan import TofuSizes
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+@dataclass(frozen=True)
+class TofuStream:
+    """What is forgotten, author by author; what is kept; what is measured."""
+
+    authors: Sequence[Sequence[TofuRow]]
+    kept: Sequence[TofuRow]
+    sets: Mapping[str, Sequence[TofuRow]]
+    members: Sequence[TofuRow]
+    non_members: Sequence[TofuRow]
+    sizes: TofuSizes
+
+    @property
+    def digest(self) -> str:
+        """A digest of all words."""
+        rows = [*self.authors, self.kept, *self.sets.values(), self.members, self.non_members]
+        words = [[[row.question, row.answer, row.wrong_answers] for row in part] for part in rows]
+        return hashlib.sha256(json.dumps(words).encode()).hexdigest()
+
+    def requests(self, seed: int, tokenizer: PreTrainedTokenizerBase) -> list[Request]:
+        """Return the authors in a seeded order, one request each."""
+        order = seeded_order(len(self.authors), "tofu", seed)[: self.sizes.requests]
+        return [
+            Request(
+                f"tofu-{seed}-{number:02d}",
+                tuple(_example(row, tokenizer) for row in self.authors[author]),
+            )
+            for number, author in enumerate(order, start=1)
+        ]
+
+    def retain(
+        self, seed: int, tokenizer: PreTrainedTokenizerBase
+    ) -> tuple[list[Example], list[Example]]:
+        """Return retain and guard examples: other authors than those who are measured."""
+        sizes = self.sizes
+        drawn = sample_indices(len(self.kept), sizes.retain + sizes.guard, "tofu-kept", seed)
+        guard = set(sample_indices(len(drawn), sizes.guard, "tofu-guard", seed))
+        examples = [_example(self.kept[i], tokenizer) for i in drawn]
+        return (
+            [example for i, example in enumerate(examples) if i not in guard],
+            [example for i, example in enumerate(examples) if i in guard],
+        )
+
+
+def make_tofu_stream(source: Source, sizes: TofuSizes) -> TofuStream:
+    """Read TOFU, whose files hold one author after another."""
+    forget = load_tofu("forget10", source)
+    authors = [forget[i : i + AUTHOR_ROWS] for i in range(0, len(forget), AUTHOR_ROWS)]
+    if len(authors) < sizes.requests:
+        raise InputError(f"TOFU's forget10 has {len(authors)} authors, not {sizes.requests}")
+    sets = {name: load_tofu(split, source) for name, split in SETS.items()}
+    measured = {row.question for rows in sets.values() for row in rows}
+    kept = [row for row in load_tofu("retain90", source) if row.question not in measured]
+    if len(kept) < sizes.retain + sizes.guard:
+        raise InputError(
+            f"TOFU's retain90 has {len(kept)} rows that are not measured, but "
+            f"{sizes.retain} to keep and {sizes.guard} for the guard are asked for"
+        )
+    return TofuStream(
+        authors=authors,
+        kept=kept,
+        sets={name: rows[: sizes.rows] for name, rows in sets.items()},
+        members=load_tofu(MEMBERS, source)[: sizes.rows],
+        non_members=load_tofu(NON_MEMBERS, source)[: sizes.rows],
+        sizes=sizes,
+    )
+
+
+def _example(row: TofuRow, tokenizer: PreTrainedTokenizerBase) -> Example:
+    return Example(tofu_prompt(row.question, tokenizer), row.answer)

@@ -1,0 +1,67 @@
+"""What is compared: a method with its settings, under the name that tables give it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tfrnet.core.settings import Settings
+from tfrnet.method import find_method
+
+UNTOUCHED = "none"
+ORACLE = "retain90"
+
+# The paper's six baselines, then what users expect beside them, then TFR-Net.
+METHODS = ("ga", "rmu", "simnpo", "llm-eraser", "o3", "asu", "graddiff", "npo", "tfr")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A method, a preset of its settings, and what is changed in it."""
+
+    label: str
+    method: str
+    preset: str = "default"
+    overrides: tuple[str, ...] = ()
+
+    @property
+    def acts(self) -> bool:
+        """Whether it does anything to the model."""
+        return self.method != UNTOUCHED
+
+    def settings(self) -> Settings | None:
+        """Return the settings; a model that is left alone has none."""
+        if not self.acts:
+            return None
+        return (
+            find_method(self.method).config_class.preset(self.preset).with_overrides(self.overrides)
+        )
+
+
+def methods_with_controls(methods: Sequence[str], preset: str) -> list[Variant]:
+    """Return the untouched model, the methods, and with TFR-Net the paper's own form of it."""
+    found = [Variant(UNTOUCHED, UNTOUCHED)]
+    found += [Variant(method, method, preset) for method in methods]
+    if "tfr" in methods:
+        found.append(Variant("tfr-paper", "tfr", "paper"))
+    return found
+
+
+def ablations(preset: str) -> list[Variant]:
+    """Return TFR-Net whole and without one of its parts; one switch is all that differs."""
+    return [Variant("tfr", "tfr", preset)] + [
+        Variant(f"tfr-no-{part}", "tfr", preset, (f"use_{part}=false",))
+        for part in ("recovery", "retain", "history", "guard")
+    ]
+
+
+def structures(preset: str) -> list[Variant]:
+    """Return TFR-Net with and without recovery, and a control whose mask never moves.
+
+    Only the control shows what becomes of the relevant channels without any suppression.
+    """
+    return [
+        Variant("tfr", "tfr", preset),
+        Variant("tfr-no-recovery", "tfr", preset, ("use_recovery=false",)),
+        Variant("tfr-no-suppression", "tfr", preset, ("budget=0",)),
+    ]

@@ -1,0 +1,51 @@
+"""The tables of the paper's experiments, from the results of a bench run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tfrnet_bench.results import FailedCell, Result
+from tfrnet_bench.tables.ablation import ablation_tables
+from tfrnet_bench.tables.cells import Cells
+from tfrnet_bench.tables.cost import cost_tables
+from tfrnet_bench.tables.floors import floor_tables
+from tfrnet_bench.tables.main import main_tables
+from tfrnet_bench.tables.reemergence import reemergence_tables
+from tfrnet_bench.tables.render import csv_text, latex, markdown
+from tfrnet_bench.tables.robust import robust_tables
+from tfrnet_bench.tables.structure import structure_tables
+from tfrnet_bench.tables.table import Table
+from tfrnet_bench.tables.tofu import tofu_tables
+
+_MAKERS = (
+    main_tables,
+    floor_tables,
+    ablation_tables,
+    tofu_tables,
+    structure_tables,
+    robust_tables,
+    reemergence_tables,
+    cost_tables,
+)
+_FORMS = {"md": markdown, "csv": csv_text, "tex": latex}
+
+
+def all_tables(results: Sequence[Result], failed: Sequence[FailedCell] = ()) -> list[Table]:
+    """Return every table that has something to show."""
+    cells = Cells(results, failed)
+    return [table for make in _MAKERS for table in make(cells)]
+
+
+def write_tables(
+    results: Sequence[Result], failed: Sequence[FailedCell], folder: Path
+) -> list[Path]:
+    """Write every table to the folder as Markdown, CSV and LaTeX; return the paths written."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for table in all_tables(results, failed):
+        for ending, render in _FORMS.items():
+            path = folder / f"{table.name}.{ending}"
+            path.write_text(render(table))
+            paths.append(path)
+    return paths

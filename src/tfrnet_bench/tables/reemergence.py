@@ -1,0 +1,75 @@
+"""Whether what one request forgot comes back under the requests after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from statistics import fmean
+
+from tfrnet.evaluation.metrics.reemergence import FlipBack
+from tfrnet_bench.results import Result
+from tfrnet_bench.tables.cells import Cells
+from tfrnet_bench.tables.labels import task_label, variant_label
+from tfrnet_bench.tables.seeds import UNDEFINED
+from tfrnet_bench.tables.table import Table
+
+KIND = "stream"
+# The requests that later ones had most occasion to undo.
+_EARLY = 5
+
+
+def reemergence_tables(cells: Cells) -> list[Table]:
+    """Return a table for each stream."""
+    return [_stream_table(cells, stream) for stream in cells.streams(KIND)]
+
+
+def _stream_table(cells: Cells, stream: str) -> Table:
+    last = cells.checkpoints()[-1]
+    early = f"Requests 1-{min(_EARLY, last)}"
+    rows = []
+    for variant in cells.variants(KIND, stream):
+        readers = (_backward_transfer, _early_rise("end"), _early_rise("peak"))
+        transfer, end, peak = (cells.seeds(KIND, stream, variant, read).text(2) for read in readers)
+        count = len(cells.results(KIND, stream, variant))
+        flips = _flip_back(cells, stream, variant)
+        rows.append([variant_label(variant), transfer, flips, end, peak, str(count)])
+    return Table(
+        f"reemergence-{stream}",
+        f"What comes back under later requests, forgetting {task_label(stream)}",
+        [
+            "Method",
+            "Backward transfer",
+            "Flip-back %",
+            f"{early}: rise at {last}",
+            f"{early}: peak rise",
+            "n",
+        ],
+        rows,
+        "Points of accuracy on a request's own items since that request, mean over n seeds ± half "
+        "of Student's 95 % interval; above 0, forgotten items came back. Flip-back: of the items "
+        "that were wrong after their own request, those that are right at the end, pooled over "
+        "seeds, with Wilson's 95 % interval.",
+    )
+
+
+def _backward_transfer(result: Result) -> float | None:
+    value = result["forgetting"]["backward_transfer"]
+    return None if value is None else float(value)
+
+
+def _early_rise(name: str) -> Callable[[Result], float]:
+    return lambda result: fmean(result["forgetting"][f"reemergence_{name}"][:_EARLY])
+
+
+def _flip_back(cells: Cells, stream: str, variant: str) -> str:
+    flips = [r["forgetting"]["flip_back"] for r in cells.results(KIND, stream, variant).values()]
+    seeds = cells.seeds(KIND, stream, variant, lambda result: 0.0)
+    if not flips:
+        return seeds.absence()
+    pooled = FlipBack(sum(f["flipped"] for f in flips), sum(f["wrong"] for f in flips))
+    if pooled.share is None or pooled.interval is None:
+        return UNDEFINED
+    low, high = pooled.interval
+    return (
+        f"{100 * pooled.share:.1f} ({100 * low:.1f} to {100 * high:.1f}), "
+        f"{pooled.flipped} of {pooled.wrong}{seeds.shortfall()}"
+    )

@@ -1,0 +1,96 @@
+"""The paper's structural figures as numbers: relevant channels, and what masks left of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tfrnet_bench.results import Result
+from tfrnet_bench.tables.cells import Cells
+from tfrnet_bench.tables.labels import CONTROL, task_label, variant_label
+from tfrnet_bench.tables.table import Table
+
+KIND = "stream"
+STRUCTURE_VARIANTS = ("tfr", "tfr-no-recovery", CONTROL)
+SHARES = ("core", "new", "recurring")
+
+
+def structure_tables(cells: Cells) -> list[Table]:
+    """Return a table for each stream that TFR-Net or a structural control was tried on."""
+    return [
+        _stream_table(cells, stream)
+        for stream in cells.streams(KIND)
+        if set(cells.variants(KIND, stream)) & set(STRUCTURE_VARIANTS)
+    ]
+
+
+def _stream_table(cells: Cells, stream: str) -> Table:
+    requests = sorted({1, *cells.checkpoints()})
+    rows = []
+    for variant in STRUCTURE_VARIANTS:
+        for request in requests:
+            readers: list[tuple[Callable[[Result], float], int]] = [
+                *((_share(name, request), 1) for name in SHARES),
+                (_after("dormant", request), 1),
+                (_after("capacity_loss", request), 2),
+                (_by("suppressed_ever", request), 1),
+                (_recovered(request), 1),
+            ]
+            rows.append(
+                [
+                    variant_label(variant),
+                    str(request),
+                    *(cells.seeds(KIND, stream, variant, r).text(d) for r, d in readers),
+                    str(len(cells.results(KIND, stream, variant))),
+                ]
+            )
+    return Table(
+        f"structure-{stream}",
+        f"Relevant and suppressed channels, forgetting {task_label(stream)}",
+        [
+            "Variant",
+            "Request",
+            "Core %",
+            "New %",
+            "Recurring %",
+            "Dormant",
+            "Capacity loss %",
+            "Suppressed ever",
+            "Recovered so far",
+            "n",
+        ],
+        rows,
+        "Of the channels of highest risk at a request: relevant at the first request (core), for "
+        "the first time (new), or before but not at the first (recurring)."
+        + _size_note(cells, stream),
+        text_columns=2,
+    )
+
+
+def _size_note(cells: Cells, stream: str) -> str:
+    for variant in STRUCTURE_VARIANTS:
+        for result in cells.results(KIND, stream, variant).values():
+            found = result["structure"]
+            share = 100 * found["random_overlap"]
+            return (
+                f" {found['composition_size']} of {found['channels']} channels are ranked; as many "
+                f"drawn at random would meet {share:.2f} % of an earlier set."
+            )
+    return ""
+
+
+def _share(name: str, request: int) -> Callable[[Result], float]:
+    return lambda result: 100 * float(result["structure"]["composition"][request - 1][name])
+
+
+def _after(name: str, request: int) -> Callable[[Result], float]:
+    """Return a reader of what is listed from before the first request on."""
+    return lambda result: float(result["structure"][name][request])
+
+
+def _by(name: str, request: int) -> Callable[[Result], float]:
+    """Return a reader of what is listed from the first request on."""
+    return lambda result: float(result["structure"][name][request - 1])
+
+
+def _recovered(request: int) -> Callable[[Result], float]:
+    return lambda result: float(sum(result["structure"]["recovered"][:request]))

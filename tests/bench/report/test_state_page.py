@@ -1,0 +1,149 @@
+"""The page of a state, from its ledger and generations alone."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests import tiny
+from tests.bench.report.reading import ReadPage
+from tfrnet.cli.main import main
+from tfrnet.masking.channel_map import channel_map
+from tfrnet.methods.ga import GAConfig
+from tfrnet.methods.tfr.config import TFRConfig
+from tfrnet.session import Session
+from tfrnet.state.store import StateStore
+from tfrnet.state.verify import verify
+from tfrnet_bench.report import make_report
+from tfrnet_bench.report.state_page import generations_in_effect
+
+# Of four requests some are rejected, and some bring channels back.
+MIXED = TFRConfig.paper(guard_examples=6, retain_examples=6, guard_relative=1e-4, max_sparsity=0.2)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tiny.make_model("llama")
+
+
+def run_requests(model, tokenizer, folder: Path, count: int = 4, **options) -> list[str]:
+    options = {"config": MIXED} | options
+    with Session(model, tokenizer, folder, tiny.examples(12), **options) as session:
+        return [outcome.outcome for outcome in session.run(tiny.requests(count))]
+
+
+def test_requests_and_channels_are_those_of_the_ledger(model, tokenizer, tmp_path):
+    outcomes = run_requests(model, tokenizer, tmp_path / "state")
+    assert set(outcomes) == {"accepted", "rejected"}
+    made = make_report(tmp_path / "state")
+    assert made.counts == Counter(outcomes)
+    page = ReadPage(made.html)
+    store = StateStore.open(tmp_path / "state")
+    (cell,) = page.data["cells"]
+    entries = [entry for entry in store.entries if entry["kind"] == "request"]
+    assert cell["requests"]["outcome"] == outcomes
+    assert cell["requests"]["reason"] == [entry["reason"] for entry in entries]
+    assert cell["requests"]["guard_loss_after"] == pytest.approx(
+        [entry["guard_loss_after"] for entry in entries], rel=1e-4
+    )
+    masks = [store.load_channels(number).mask for number in range(store.generation + 1)]
+    assert cell["channel_map"] == channel_map(store.manifest.channels, masks, 0.1)
+    assert sum(map(sum, cell["channel_map"]["recovered"])) > 0
+    counts = Counter(outcomes)
+    assert f"4 seen, {counts['accepted']} accepted, {counts['rejected']} rejected" in page.text
+    assert store.manifest.fingerprint in page.text
+    assert "guard_relative" in page.text
+
+
+def test_what_was_rolled_back_is_not_in_the_map(model, tokenizer, tmp_path):
+    run_requests(model, tokenizer, tmp_path)
+    with StateStore.open(tmp_path, write=True) as store:
+        store.rollback(1)
+        expected = [store.load_channels(number).mask for number in (0, 1)]
+        layout = store.manifest.channels
+    page = ReadPage(make_report(tmp_path).html)
+    assert page.data["cells"][0]["channel_map"] == channel_map(layout, expected, 0.1)
+    assert "rolled back to generation 1" in page.text
+
+
+def test_generations_that_are_gone_are_said(model, tokenizer, tmp_path):
+    run_requests(model, tokenizer, tmp_path, keep=1)
+    text = ReadPage(make_report(tmp_path).html).text
+    assert "generations in effect are no longer kept" in text
+
+
+def test_a_method_without_a_mask_has_no_map(model, tokenizer, tmp_path):
+    config = GAConfig(guard_examples=4)
+    run_requests(model, tokenizer, tmp_path, 1, method="ga", config=config)
+    page = ReadPage(make_report(tmp_path).html)
+    assert "channel_map" not in page.data["cells"][0]
+    assert "Method ga has no mask" in page.text
+
+
+def test_a_new_state_has_a_page(model, tokenizer, tmp_path):
+    run_requests(model, tokenizer, tmp_path, 0)
+    page = ReadPage(make_report(tmp_path).html)
+    assert "0 seen, 0 accepted, 0 rejected" in page.text
+
+
+def test_generations_in_effect_follow_rollbacks():
+    def entry(kind: str, generation: int, to: int | None = None) -> dict:
+        return {"kind": kind, "generation": generation, "to": to}
+
+    entries = [
+        entry("created", 0),
+        entry("request", 1),
+        entry("request", 2),
+        entry("request", 2),  # rejected
+        entry("rollback", 3, to=1),
+        entry("request", 4),
+        entry("rollback", 5, to=2),
+        entry("request", 6),
+    ]
+    expected = [[0], [0, 1], [0, 1, 2], [0, 1, 2], [0, 3], [0, 3, 4], [0, 1, 5], [0, 1, 5, 6]]
+    for count, line in enumerate(expected, start=1):
+        assert generations_in_effect(entries[:count]) == line
+
+
+def test_the_command_writes_into_the_folder_and_harms_no_state(
+    model, tokenizer, tmp_path, monkeypatch, capsys
+):
+    state = tmp_path / "state"
+    counts = Counter(run_requests(model, tokenizer, state))
+    assert report(monkeypatch, state, "--json") == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["schema"] == "tfrnet.report/1"
+    assert printed["kind"] == "state"
+    assert {name: printed[name] for name in counts} == counts
+    assert printed["bytes"] == (state / "report.html").stat().st_size
+    assert all(check.passed for check in verify(state))
+    counts += Counter(run_requests(model, tokenizer, state, 5, config=None))
+
+    other = tmp_path / "other.html"
+    assert report(monkeypatch, state, "--out", other) == 0
+    said = f"{counts['accepted']} accepted, {counts['rejected']} rejected"
+    assert capsys.readouterr().out.startswith(f"wrote {other} ({said}; ")
+    assert ReadPage(other.read_text()).data["cells"]
+
+
+def test_another_folder_is_one_line(tmp_path, monkeypatch, capsys):
+    assert report(monkeypatch, tmp_path) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"tfrnet: error: {tmp_path} is neither a bench run")
+    assert len(error.splitlines()) == 1
+
+
+def report(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
+    monkeypatch.setattr("sys.argv", ["tfrnet", "report", *map(str, arguments)])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    return int(caught.value.code or 0)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread(_two_threads: None) -> None:
+    torch.set_num_threads(1)  # quicker with so small a model

@@ -1,0 +1,97 @@
+"""The grid: which cells there are, and what is refused before any of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.bench.run.setting import make_machine, make_plan
+from tfrnet.core.errors import InputError
+from tfrnet.method import method_names
+from tfrnet_bench.run.plan import EXPERIMENTS, BenchPlan
+from tfrnet_bench.run.preflight import check_everything
+from tfrnet_bench.run.quick import QUICK
+from tfrnet_bench.run.variants import METHODS
+
+
+def test_the_main_table_has_every_method_stream_and_seed_and_the_controls():
+    cells = BenchPlan(("main",)).cells()
+    assert set(METHODS) == set(method_names())
+    labels = {*METHODS, "none", "tfr-paper"}
+    assert {cell.key for cell in cells} == {
+        f"stream/{stream}/{label}/{seed}"
+        for stream in ("arithmetic", "openbookqa", "boolq")
+        for label in labels
+        for seed in (0, 1, 2)
+    }
+
+
+def test_experiments_share_their_cells():
+    plan = BenchPlan(EXPERIMENTS)
+    keys = [cell.key for cell in plan.cells()]
+    assert len(keys) == len(set(keys))
+    for name in ("main", "ablation", "structure"):
+        assert "stream/boolq/tfr/0" in {cell.key for cell in BenchPlan((name,)).cells()}
+    # A run that is cut short has whole seeds.
+    assert [cell.seed for cell in plan.cells()] == sorted(cell.seed for cell in plan.cells())
+
+
+def test_an_ablation_differs_in_one_switch():
+    plan = BenchPlan(("ablation", "structure"))
+    variants = {cell.variant.label: plan.settings(cell.variant) for cell in plan.cells()}
+    whole = variants.pop("tfr").to_dict()
+    assert set(variants) == {
+        "tfr-no-recovery",
+        "tfr-no-retain",
+        "tfr-no-history",
+        "tfr-no-guard",
+        "tfr-no-suppression",
+    }
+    for settings in variants.values():
+        changed = [name for name, value in settings.to_dict().items() if value != whole[name]]
+        assert len(changed) == 1
+
+
+def test_what_cannot_be_exported_is_not_attacked():
+    labels = {cell.variant.label for cell in BenchPlan(("robust",)).cells()}
+    assert labels == set(METHODS) - {"o3"}
+
+
+def test_checkpoints_are_the_quarters_of_a_stream():
+    assert BenchPlan(("main",)).checkpoints == (5, 10, 15, 20)
+    assert BenchPlan(("main",), **QUICK).checkpoints == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"experiments": ("nope",)}, "unknown experiment 'nope'"),
+        ({"streams": ("tofu",)}, "unknown stream 'tofu'"),
+        ({"seeds": (1000,)}, "seed 1000 cannot be reported"),
+        ({"seeds": (-1,)}, "seed -1"),
+        ({"seeds": ()}, "no seeds"),
+        ({"methods": ("nope",)}, "unknown method 'nope'"),
+        ({"preset": "paper"}, "ga has no preset 'paper'"),
+    ],
+)
+def test_impossible_plans_are_refused(changes, message):
+    with pytest.raises(InputError, match=message):
+        BenchPlan(**({"experiments": ("main",)} | changes))
+
+
+def test_everything_that_is_missing_is_named_at_once(tmp_path: Path, tiny_folder: Path):
+    machine = make_machine(tmp_path)
+    check_everything(make_plan(tiny_folder, experiments=("main", "tofu")), machine.source)
+    (machine.source.folder / "arithmetic" / "two_digit_addition.jsonl").unlink()
+    (machine.source.folder / "tofu" / "holdout10.jsonl").unlink()
+    plan = make_plan(
+        tiny_folder, experiments=("main", "tofu"), oracle=str(tmp_path / "no-such-oracle")
+    )
+    with pytest.raises(InputError) as caught:
+        check_everything(plan, machine.source)
+    text = str(caught.value)
+    assert text.startswith("3 things are missing")
+    assert "two_digit_addition" in text
+    assert "holdout10" in text
+    assert "no-such-oracle" in text

@@ -1,0 +1,41 @@
+"""Where results come from."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tfrnet_bench.run.provenance import COMMIT_VARIABLE, code_commit, model_identity
+
+
+def test_a_name_is_the_model_that_it_means_where_one_is(
+    tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    shipped = model_identity("smollm2-tasks")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "smollm2-tasks").symlink_to(tiny_folder)
+    assert model_identity("smollm2-tasks") == model_identity(str(tiny_folder)) != shipped
+    (tmp_path / "smollm2-tasks").unlink()
+    assert model_identity("smollm2-tasks") == shipped
+
+
+def test_other_weights_are_another_model(tmp_path: Path, tiny_folder: Path):
+    copy = tmp_path / "copy"
+    shutil.copytree(tiny_folder, copy)
+    assert model_identity(str(copy)) == model_identity(str(tiny_folder))
+    other = tmp_path / "other"
+    shutil.copytree(tiny_folder, other)
+    weights = other / "model.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-1] ^= 1
+    weights.write_bytes(bytes(data))
+    assert model_identity(str(other)) != model_identity(str(tiny_folder))
+
+
+def test_a_copy_of_the_code_is_told_its_commit(monkeypatch: pytest.MonkeyPatch):
+    code_commit.cache_clear()
+    monkeypatch.setenv(COMMIT_VARIABLE, "abc")
+    assert code_commit() == "abc"
+    code_commit.cache_clear()

@@ -1,0 +1,75 @@
+"""The published results of the paper's experiments, and what the docs say of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.results_document import DOCUMENT, ROOT, RUN
+from tests.datasets import needs_real, real_source
+from tfrnet_bench.document import stale_tables
+from tfrnet_bench.results import read_run
+from tfrnet_bench.run.cell import CellFolder
+from tfrnet_bench.run.plan import BenchPlan
+from tfrnet_bench.run.workshop import Machine, Workshop
+from tfrnet_bench.tables import all_tables
+from tfrnet_bench.tables.render import csv_text, latex, markdown
+
+README = ROOT / "README.md"
+
+
+@pytest.fixture(scope="module")
+def run():
+    return read_run(RUN)
+
+
+def test_the_docs_show_the_tables_of_the_results(run):
+    assert stale_tables(DOCUMENT.read_text(), all_tables(*run)) == []
+
+
+def test_the_tables_beside_the_results_are_theirs(run):
+    tables = all_tables(*run)
+    names = {path.stem for path in (RUN / "tables").iterdir()}
+    assert names == {table.name for table in tables}
+    for table in tables:
+        for ending, render in (("md", markdown), ("csv", csv_text), ("tex", latex)):
+            assert (RUN / "tables" / f"{table.name}.{ending}").read_text() == render(table)
+
+
+def test_the_readme_names_the_mean_trade_offs_of_the_main_table(run):
+    (main,) = (table for table in all_tables(*run) if table.name == "main")
+    column = list(main.columns).index("Mean Trade")
+    readme = README.read_text()
+    for row in main.rows:
+        if row[0] not in ("untouched", "NPO", "TFR-Net (paper's rule)"):
+            assert f"{row[0]} {row[column]}" in readme
+
+
+def test_the_main_experiment_has_three_reporting_seeds_of_every_method(run):
+    cells = {(r["stream"], r["variant"], r["seed"]) for r in run.results if r["kind"] == "stream"}
+    for stream in ("arithmetic", "openbookqa", "boolq"):
+        for method in ("none", "ga", "rmu", "simnpo", "llm-eraser", "o3", "asu", "graddiff", "tfr"):
+            assert {seed for s, v, seed in cells if (s, v) == (stream, method)} == {0, 1, 2}
+
+
+def test_results_carry_their_origin_and_no_place_of_the_machine(run):
+    for result in run.results:
+        assert result["provenance"]["versions"]["torch"]
+        assert result["provenance"]["commit"]
+        assert "/" not in result["model"]["name"]
+
+
+def test_no_words_of_a_dataset_are_published():
+    assert not list(RUN.rglob("samples.jsonl"))
+
+
+@needs_real
+def test_the_results_are_of_the_data_models_and_settings_that_are_here():
+    plan = BenchPlan(("main", "ablation", "structure", "tofu"))
+    shop = Workshop(plan, Machine(real_source(), "cpu"))
+    found = {
+        cell.key: CellFolder(RUN, cell).known_inputs() == shop.inputs(cell)
+        for cell in plan.cells()
+        if cell.seed == 0 and CellFolder(RUN, cell).result.is_file()
+    }
+    assert len(found) > 40
+    assert all(found.values()), [key for key, same in found.items() if not same]

@@ -1,0 +1,61 @@
+"""The committed results, and what the docs and presets say of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks import method_tables
+from tfrnet.method import find_method, method_names
+from tfrnet.training.settings import TrainingSettings
+from tfrnet_bench.grid import grid, search_space
+from tfrnet_bench.search import SearchPlan, choose, read_rows
+
+ROOT = Path(__file__).parents[2]
+TRIALS = ROOT / "benchmarks" / "results" / "search" / "trials.jsonl"
+
+
+def test_the_presets_are_what_the_search_chose_at_an_equal_budget():
+    plan = SearchPlan(methods=tuple(method_names()), budget=12)
+    rows = read_rows(TRIALS)
+    chosen = json.loads(json.dumps(choose(rows, plan)))
+    for name in ("src/tfrnet/tuned.json", "benchmarks/results/search/chosen.json"):
+        assert json.loads((ROOT / name).read_text()) == chosen
+    assert {best["points_tried"] for best in chosen.values()} == {12}
+    for method in method_names():
+        preset = "fisher" if method == "tfr" else "tuned"
+        settings = find_method(method).config_class.presets()[preset]
+        assert settings == {**search_space(method).start, **chosen[method]["settings"]}
+        find_method(method).config_class.preset(preset)
+
+
+def test_every_trial_is_a_point_of_the_declared_grid_on_a_tuning_seed():
+    for row in read_rows(TRIALS):
+        assert row["seed"] >= 1000
+        if row["method"] != "none":
+            assert row["settings"] == grid(row["method"])[row["point"]]
+
+
+@pytest.mark.parametrize("table", method_tables.TABLES)
+def test_the_docs_show_the_results(table):
+    assert "\n".join(table()) in (ROOT / "docs" / "baselines.md").read_text()
+
+
+def test_the_first_request_is_forgotten_by_every_method_on_two_streams():
+    rows = read_rows(TRIALS)
+    chosen = json.loads((ROOT / "src/tfrnet/tuned.json").read_text())
+    for method, best in chosen.items():
+        for row in rows:
+            if (row["method"], row["point"]) == (method, best["point"]):
+                first = row["outcomes"][0]
+                if (method, row["stream"]) != ("rmu", "boolq"):  # which docs/baselines.md says
+                    assert first["forget_loss_after"] > first["forget_loss_before"]
+
+
+def test_a_method_that_was_not_searched_has_its_defaults_alone():
+    class Own(TrainingSettings):
+        method = "own"
+
+    assert Own.presets() == {"default": {}}

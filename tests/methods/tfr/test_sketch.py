@@ -1,0 +1,46 @@
+"""The sketch keeps what it promises, whatever goes into it."""
+
+import numpy as np
+import pytest
+import torch
+
+from tfrnet.methods.tfr.steps.sketch import with_rows
+
+
+def sketched(rows: torch.Tensor, size: int, at_once: int) -> torch.Tensor:
+    sketch = torch.zeros(size, rows.shape[1], dtype=rows.dtype)
+    for part in torch.split(rows, at_once):
+        sketch = with_rows(sketch, part)
+    return sketch
+
+
+def test_few_rows_are_kept_as_they_are():
+    rows = torch.arange(1.0, 9.0).view(2, 4)
+    sketch = sketched(rows, 5, 1)
+    assert torch.equal(sketch[:2], rows)
+    assert not sketch[2:].any()
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 8])
+@pytest.mark.parametrize("seed", range(4))
+def test_every_direction_is_kept_within_the_bound(seed: int, at_once: int):
+    """0 <= |A v|^2 - |B v|^2 <= |A|^2 / n for all unit v: the eigenvalues of A'A - B'B."""
+    size = 6
+    generator = torch.Generator().manual_seed(seed)
+    rows = torch.randn(40, 15, generator=generator, dtype=torch.float64)
+    rows *= torch.logspace(0, -2, 15, dtype=torch.float64)
+    sketch = sketched(rows, size, at_once)
+    assert sketch.shape == (size, 15)
+    difference = (rows.T @ rows - sketch.T @ sketch).numpy()
+    eigenvalues = np.linalg.eigvalsh(difference)
+    whole = float(rows.square().sum())
+    assert eigenvalues.min() >= -1e-9 * whole
+    assert eigenvalues.max() <= whole / size * (1 + 1e-9)
+
+
+def test_rows_of_low_rank_are_kept_exactly():
+    generator = torch.Generator().manual_seed(0)
+    basis = torch.randn(3, 20, generator=generator, dtype=torch.float64)
+    rows = torch.randn(50, 3, generator=generator, dtype=torch.float64) @ basis
+    sketch = sketched(rows, 4, 5)
+    torch.testing.assert_close(sketch.T @ sketch, rows.T @ rows)
