@@ -163,7 +163,7 @@ def uncompiled(unlearner: Any) -> Iterator[None]:
 def settings(case: Case, bench: Bench) -> Settings:
     """Return the settings of a case: the preset's, and what length and sizes ask for."""
     name, preset, trained = VARIANTS[case.method]
-    kind = find_method(name).config
+    kind = find_method(name).config_class
     values = kind.preset(preset).to_dict()
     last_layer = bench.model.config.num_hidden_layers - 1
     wanted = {

@@ -17,9 +17,9 @@ from tfrnet.core.errors import InputError, TfrnetWarning
 from tfrnet.data.examples import Example
 from tfrnet.data.requests import Request
 from tfrnet.masking.mask import ChannelMask
+from tfrnet.method_state import verify_state
 from tfrnet.methods.tfr.config import TFRConfig
 from tfrnet.session import Session
-from tfrnet.state.verify import verify
 
 RETAIN = tiny.examples(12)
 STREAM = tiny.requests(4)
@@ -141,7 +141,7 @@ def test_a_rejected_request_leaves_every_tensor_and_is_in_the_ledger(
     last = entries(folder)[-1]
     assert (last["id"], last["outcome"], last["generation"]) == ("request-1", "rejected", 1)
     assert last["state_before"] == last["state_after"] == entries(folder)[1]["state_after"]
-    assert all(check.passed for check in verify(folder))
+    assert all(check.passed for check in verify_state(folder))
 
 
 def test_resuming_skips_accepted_and_rejected_requests(
@@ -356,7 +356,7 @@ def test_a_resumed_stream_is_bit_identical_to_an_uninterrupted_one(
         state = tmp_path / f"by-{at_a_time}"
         assert _run(open_session, state, config, at_a_time) == whole
         assert generations(state) == generations(tmp_path / "whole")
-        assert all(check.passed for check in verify(state))
+        assert all(check.passed for check in verify_state(state))
 
 
 def test_the_state_records_what_the_method_asks_for(

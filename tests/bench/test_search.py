@@ -20,7 +20,7 @@ def test_a_grid_has_twelve_different_points_and_begins_where_it_says(name):
     points = grid(name)
     assert len(points) == 12
     assert len({json.dumps(point, sort_keys=True) for point in points}) == 12
-    config = find_method(name).config
+    config = find_method(name).config_class
     default = config.from_dict(search_space(name).start).to_dict()
     assert all(default[key] == value for key, value in points[0].items())
     for point in points:

@@ -16,8 +16,8 @@ from tests.distributed.launcher import REQUESTS, Launcher, said
 from tests.states import story, tensors
 from tfrnet.core.errors import TeamError
 from tfrnet.distributed.processes import ProcessTeam
+from tfrnet.method_state import verify_state
 from tfrnet.state.store import StateStore
-from tfrnet.state.verify import verify
 
 
 @pytest.mark.parametrize("who", [0, 1])
@@ -89,7 +89,7 @@ scoring.collate = lambda *arguments: (time.sleep(0.02), real(*arguments))[1]
     assert first.code == 2
     assert "does not answer" in said(first)
     assert 2.5 < stopped[1] - stopped[0] < 15
-    assert [check for check in verify(state) if not check.passed] == []
+    assert [check for check in verify_state(state) if not check.passed] == []
 
 
 @pytest.mark.parametrize(

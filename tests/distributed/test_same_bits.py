@@ -8,8 +8,8 @@ import pytest
 
 from tests.distributed.launcher import REQUESTS, Launcher
 from tests.states import story, tensors
+from tfrnet.method_state import verify_state
 from tfrnet.state.store import StateStore
-from tfrnet.state.verify import verify
 
 _COUNT_PASSES = """
 import tfrnet.methods.tfr.scoring as scoring
@@ -44,7 +44,7 @@ def test_any_number_of_processes_ends_in_the_same_bits(
     for state in states[1:]:
         assert tensors(state) == tensors(states[0])
         assert story(state) == story(states[0])
-        assert [check for check in verify(state) if not check.passed] == []
+        assert [check for check in verify_state(state) if not check.passed] == []
 
 
 def test_weights_spread_over_the_processes_end_in_the_same_bits(

@@ -22,8 +22,8 @@ import pytest
 
 from tests import tiny
 from tests.states import story, tensors
+from tfrnet.method_state import verify_state
 from tfrnet.state.store import StateStore
-from tfrnet.state.verify import verify
 
 REQUESTS = 8
 MOMENTS = 8
@@ -174,7 +174,7 @@ def undisturbed(
 def assert_same_end(folder: Path, expected: Path) -> None:
     assert story(folder) == story(expected)
     assert tensors(folder) == tensors(expected)
-    assert [check for check in verify(folder) if not check.passed] == []
+    assert [check for check in verify_state(folder) if not check.passed] == []
     assert list(folder.rglob("*.partial")) == []
 
 
@@ -250,7 +250,7 @@ def test_ctrl_c_ends_with_130_and_one_line_and_the_same_command_goes_on(
 
     assert server.run(command, tmp_path / "output", interrupt) == 130
     assert_said_interrupted_once(tmp_path / "output")
-    assert [check for check in verify(state) if not check.passed] == []
+    assert [check for check in verify_state(state) if not check.passed] == []
     with StateStore.open(state, write=True) as store:
         assert store.repairs == []
         # The second may have been abandoned in mid-commit.
@@ -270,7 +270,7 @@ def test_ctrl_c_at_a_random_moment_leaves_a_sound_state(
     assert server.run(command, tmp_path / "output", interrupt) == 130
     assert_said_interrupted_once(tmp_path / "output")
     if StateStore.exists(state):
-        assert [check for check in verify(state) if not check.passed] == []
+        assert [check for check in verify_state(state) if not check.passed] == []
     assert server.run(command, tmp_path / "resumed") in (0, 1)
     assert_same_end(state, undisturbed.state)
 

@@ -19,7 +19,7 @@ from tests import tiny
 from tests.integration.commands import write_lines
 from tfrnet.core.errors import InputError, StateError
 from tfrnet.method import find_method, method_names
-from tfrnet.method_state import apply_state
+from tfrnet.method_state import apply_state, mask_of
 from tfrnet.methods.tfr.config import TFRConfig
 from tfrnet.session import Session
 from tfrnet.state.store import StateStore
@@ -135,7 +135,7 @@ def test_a_state_keeps_to_its_method_and_settings(tfrnet, opening, tmp_path):
     assert "unknown method 'nope'" in tfrnet(*run, "--method", "nope").error
     assert "unknown setting 'tau'" in tfrnet(*run, "--method", "ga", "--set", "tau=1").error
     with pytest.raises(StateError, match="no mask"):
-        StateStore.open(state).load_channels()
+        mask_of(StateStore.open(state))
 
 
 def test_guarded_undoes_what_breaks_the_guard(tfrnet, opening, tmp_path):

@@ -428,7 +428,8 @@ def test_every_method_says_what_it_is_and_unknown_ones_are_refused():
     assert set(method_names()) == wanted
     for name in method_names():
         method = find_method(name)
-        assert method.name == name
+        assert method.method == name
+        assert method.label
         assert method.about
         assert "use_guard" in method.config_class().to_dict()
     with pytest.raises(InputError, match=r"unknown method 'nope'.*asu"):

@@ -106,7 +106,7 @@ def test_defaults_are_the_sources():
     assert (config.trained, config.rank, config.alpha) == ("lora", 8, 16)
     assert (config.learning_rate, config.steps, config.orthogonal_weight) == (3e-4, 15, 0.1)
     assert (config.gate, config.zeta, config.nu, config.shrinkage) == ("tofu", 10, 0.1, 0.1)
-    assert find_method("o3").config is O3Config
+    assert find_method("o3").config_class is O3Config
     with pytest.raises(InputError, match="leave trained at lora"):
         O3Config(trained="full")
 

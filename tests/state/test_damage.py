@@ -18,8 +18,8 @@ from tests.state.made_up import (
     make_state,
 )
 from tfrnet.core.errors import StateError
+from tfrnet.method_state import verify_state
 from tfrnet.state.store import StateStore
-from tfrnet.state.verify import verify
 
 
 def _damage(folder: Path, what: str) -> None:
@@ -194,4 +194,4 @@ def test_no_write_permission_is_one_clear_error(
     assert contents(folder) == before
     if store:
         store.close()
-        assert all(check.passed for check in verify(folder))
+        assert all(check.passed for check in verify_state(folder))

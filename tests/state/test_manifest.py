@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tfrnet.core.errors import StateError
+from tfrnet.method_state import settings_of
 from tfrnet.methods.tfr.config import TFRConfig
 from tfrnet.state.manifest import Manifest
 
@@ -17,6 +18,7 @@ def manifest(config: dict) -> Manifest:
 
 def test_a_setting_newer_than_the_state_has_its_default():
     older = {name: value for name, value in TFRConfig().to_dict().items() if name != "use_retain"}
-    manifest(older).refuse_settings(Path("s"), "tfr", TFRConfig(), 0)
+    made = settings_of(manifest(older))
+    manifest(older).refuse_settings(Path("s"), made, TFRConfig(), 0)
     with pytest.raises(StateError, match="use_retain=True, not False"):
-        manifest(older).refuse_settings(Path("s"), "tfr", TFRConfig(use_retain=False), 0)
+        manifest(older).refuse_settings(Path("s"), made, TFRConfig(use_retain=False), 0)

@@ -14,8 +14,8 @@ from tests.state.made_up import (
     is_equal,
     made_up_state,
 )
+from tfrnet.method_state import verify_state
 from tfrnet.state.store import StateStore
-from tfrnet.state.verify import verify
 
 
 def _without_last_commit(folder: Path, *names: str) -> None:
@@ -41,7 +41,7 @@ def test_a_torn_last_line_is_cut_off_on_opening_for_writing_and_said(
         assert f"{len(torn)} bytes" in store.repairs[0]
         assert (folder / "ledger.jsonl").read_bytes() == whole
         commit(store, 4)
-    assert all(check.passed for check in verify(folder))
+    assert all(check.passed for check in verify_state(folder))
     assert StateStore.open(folder, write=True).repairs == []
 
 
@@ -65,7 +65,7 @@ def test_a_generation_without_a_ledger_line_is_removed(folder: Path) -> None:
         assert not generation_file(folder, 3).exists()
         assert is_equal(store.load(), made_up_state(2))
         assert "request-3" not in store.history.applied
-    assert all(check.passed for check in verify(folder))
+    assert all(check.passed for check in verify_state(folder))
 
 
 def test_a_ledger_line_that_the_pointer_does_not_know_is_carried_over(folder: Path) -> None:

@@ -24,11 +24,11 @@ from tests.state.made_up import (
     make_state,
 )
 from tfrnet.core.errors import StateError
+from tfrnet.method_state import verify_state
 from tfrnet.methods.tfr.config import FISHER, TFRConfig
 from tfrnet.methods.tfr.state import ChannelState
 from tfrnet.session import Session
 from tfrnet.state.store import StateStore
-from tfrnet.state.verify import verify
 
 # What is in the folder
 
@@ -176,7 +176,7 @@ def test_pruning_keeps_generation_zero_and_the_newest(
             commit(store, number, keep=keep)
         assert store.layout.numbers() == kept
         assert is_equal(store.load(), made_up_state(6))
-    assert all(check.passed for check in verify(tmp_path))
+    assert all(check.passed for check in verify_state(tmp_path))
 
 
 def test_returning_to_a_pruned_generation_names_those_there_are(tmp_path: Path) -> None:
@@ -216,7 +216,7 @@ def test_undone_requests_can_be_applied_again_and_a_rollback_undone(folder: Path
         assert is_equal(store.load(), made_up_state(3))
         store.rollback(0)
         assert store.history.applied == {}
-    assert all(check.passed for check in verify(folder))
+    assert all(check.passed for check in verify_state(folder))
 
 
 def test_without_a_word_on_it_no_more_is_thrown_away_than_before(tmp_path: Path) -> None:

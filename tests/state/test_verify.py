@@ -14,19 +14,20 @@ from tests.state.made_up import (
     generation_file,
     made_up_state,
 )
+from tfrnet.method_state import verify_state
 from tfrnet.methods.tfr.state import ChannelState
 from tfrnet.state import ledger
 from tfrnet.state.store import StateStore
-from tfrnet.state.verify import Check, verify
+from tfrnet.state.verify import Check
 
 
 def failures(folder: Path) -> list[Check]:
-    return [check for check in verify(folder) if not check.passed]
+    return [check for check in verify_state(folder) if not check.passed]
 
 
 def test_a_sound_state_passes_every_check_and_stays_as_it_is(folder: Path) -> None:
     before = contents(folder)
-    checks = verify(folder)
+    checks = verify_state(folder)
     assert all(check.passed for check in checks)
     names = [check.name for check in checks]
     assert [f"generation {number}" for number in range(4)] == names[-4:]
@@ -144,7 +145,7 @@ def test_an_unfinished_commit_is_no_damage_and_is_said(folder: Path) -> None:
     generation_file(folder, 4).write_bytes(b"half of a genera")
     with (folder / "ledger.jsonl").open("ab") as file:
         file.write(b'{"kind":"req')
-    checks = verify(folder)
+    checks = verify_state(folder)
     assert all(check.passed for check in checks)
     assert "unfinished commit" in checks[0].detail
     assert "unfinished commit" in checks[-1].detail

@@ -13,11 +13,11 @@ from tests import tiny
 from tests.bench.report.reading import ReadPage
 from tfrnet.cli.main import main
 from tfrnet.masking.channel_map import channel_map
+from tfrnet.method_state import verify_state
 from tfrnet.methods.ga import GAConfig
 from tfrnet.methods.tfr.config import TFRConfig
 from tfrnet.session import Session
 from tfrnet.state.store import StateStore
-from tfrnet.state.verify import verify
 from tfrnet_bench.report import make_report
 from tfrnet_bench.report.state_page import generations_in_effect
 
@@ -50,7 +50,7 @@ def test_requests_and_channels_are_those_of_the_ledger(model, tokenizer, tmp_pat
     assert cell["requests"]["guard_loss_after"] == pytest.approx(
         [entry["guard_loss_after"] for entry in entries], rel=1e-4
     )
-    masks = [store.load_channels(number).mask for number in range(store.generation + 1)]
+    masks = [store.load(number).tensors()["mask"] for number in range(store.generation + 1)]
     assert cell["channel_map"] == channel_map(store.manifest.channels, masks, 0.1)
     assert sum(map(sum, cell["channel_map"]["recovered"])) > 0
     counts = Counter(outcomes)
@@ -63,7 +63,7 @@ def test_what_was_rolled_back_is_not_in_the_map(model, tokenizer, tmp_path):
     run_requests(model, tokenizer, tmp_path)
     with StateStore.open(tmp_path, write=True) as store:
         store.rollback(1)
-        expected = [store.load_channels(number).mask for number in (0, 1)]
+        expected = [store.load(number).tensors()["mask"] for number in (0, 1)]
         layout = store.manifest.channels
     page = ReadPage(make_report(tmp_path).html)
     assert page.data["cells"][0]["channel_map"] == channel_map(layout, expected, 0.1)
@@ -120,7 +120,7 @@ def test_the_command_writes_into_the_folder_and_harms_no_state(
     assert printed["kind"] == "state"
     assert {name: printed[name] for name in counts} == counts
     assert printed["bytes"] == (state / "report.html").stat().st_size
-    assert all(check.passed for check in verify(state))
+    assert all(check.passed for check in verify_state(state))
     counts += Counter(run_requests(model, tokenizer, state, 5, config=None))
 
     other = tmp_path / "other.html"

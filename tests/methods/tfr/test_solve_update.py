@@ -8,12 +8,12 @@ import torch
 from tests import tiny
 from tfrnet import Example, Request, TFRConfig, TFRNet
 from tfrnet.data.examples import Encoded, encode
+from tfrnet.method_state import verify_state
 from tfrnet.methods.tfr.steps.odds import log_odds
 from tfrnet.methods.tfr.steps.rivals import Rivals, answer_tokens, label_tokens, without_depth
 from tfrnet.methods.tfr.steps.solve_step import wanted_falls
 from tfrnet.models.forward import answer_logits, collate, evaluate_losses
 from tfrnet.session import Session
-from tfrnet.state.verify import verify
 
 RETAIN, GUARD = tiny.examples(6), tiny.examples(5, offset=50)
 CONFIG = TFRConfig(step="solve", budget=10_000, guard_relative=0.3)
@@ -225,7 +225,7 @@ def test_what_is_remembered_stays_as_large_and_is_part_of_the_state(tmp_path):
         tiny.make_trained_model(), tiny.make_tokenizer(), tmp_path / "s", RETAIN, config=config
     ) as session:
         session.forget(requests[0])
-    assert [check for check in verify(tmp_path / "s") if not check.passed] == []
+    assert [check for check in verify_state(tmp_path / "s") if not check.passed] == []
 
 
 def test_the_guard_shortens_a_step():

@@ -23,8 +23,8 @@ from tests.state.made_up import (
     make_state,
 )
 from tfrnet.core import files
+from tfrnet.method_state import verify_state
 from tfrnet.state.store import StateStore
-from tfrnet.state.verify import verify
 
 OPERATIONS = ("write", "fsync", "rename", "truncate")
 REAL = {name: getattr(files, name) for name in OPERATIONS}
@@ -121,7 +121,7 @@ POINTER_RENAMED = [number for number, name in enumerate(COMMIT) if name == "rena
 
 
 def assert_sound(folder: Path) -> None:
-    assert [check for check in verify(folder) if not check.passed] == []
+    assert [check for check in verify_state(folder) if not check.passed] == []
     assert list(folder.rglob("*.partial")) == []
 
 
