@@ -58,7 +58,9 @@ def forgetful(variant, split, tokenizer):
     """Return a method at work on a model that knew the items and was asked to forget some."""
     name, settings = VARIANTS.get(variant, (variant, {}))
     method = find_method(name)
-    values = {"guard_examples": 2, "steps": 3, "lora_factor": 1.0} | settings
+    values = {"guard_examples": 2, "steps": 3} | settings
+    if method.config_class.from_dict(values).trained == "lora":
+        values["lora_factor"] = 1.0
     model = trained_on([item.example().joined for item in split.forget], 45)
     retain = [item.example() for item in split.heldout["openbookqa"]]
     net = method(model, tokenizer, retain, method.config_class.from_dict(values))
