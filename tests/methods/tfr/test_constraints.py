@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tfrnet.methods.tfr.scoring import ExampleGradients
-from tfrnet.methods.tfr.steps.constraints import Watched, held_rows
+from tfrnet.methods.tfr.steps.solve import RetainConstraints, held_rows
 
 # Probabilities 0.5 and 0.8: odds of 1 and 4, so log-odds of 0 and log 4.
 LOSSES = torch.tensor([math.log(2), -math.log(0.8)], dtype=torch.float64)
@@ -14,7 +14,7 @@ GRADIENTS = torch.tensor([[1.0, -2.0, 0.0], [0.2, 0.0, 0.4]], dtype=torch.float6
 
 
 def watched(sharpness=0.0, stiffness=6.0):
-    return Watched(ExampleGradients(GRADIENTS, LOSSES), sharpness, stiffness)
+    return RetainConstraints(ExampleGradients(GRADIENTS, LOSSES), sharpness, stiffness)
 
 
 def test_rows_are_gradients_of_log_odds():

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from tfrnet.methods.tfr.config import TFRConfig
-from tfrnet.methods.tfr.probe import Probe
 from tfrnet.methods.tfr.state import ChannelState
+from tfrnet.methods.tfr.steps.common import Candidate, RiskScores, judge, with_recovery
 from tfrnet.methods.tfr.suppression import select_channels, suppress
-from tfrnet.methods.tfr.update import Candidate, Evidence, judge, with_recovery
+from tfrnet.methods.tfr.trial_model import TrialModel
 
 
 def select_update(
     state: ChannelState,
-    evidence: Evidence,
+    scores: RiskScores,
     guard_before: float,
-    probe: Probe,
+    model: TrialModel,
     config: TFRConfig,
 ) -> Candidate:
     """Return the paper's update: suppress the channels of highest priority, recover, guard.
@@ -24,16 +24,16 @@ def select_update(
     for attempt in range(1, config.backtracks + 2):
         selected = select_channels(
             state.mask,
-            evidence.trajectory.priority,
+            scores.trajectory.priority,
             budget,
             config.dormant_threshold,
             config.max_sparsity,
         )
         lowered = suppress(state.mask, selected, config.suppress_strength)
-        mask, pool, recovered = with_recovery(state, evidence, lowered, selected, config)
-        verdict = judge(guard_before, probe.guard_loss(mask), config)
+        mask, pool, recovered = with_recovery(state, scores, lowered, selected, config)
+        verdict = judge(guard_before, model.guard_loss(mask), config)
         candidate = Candidate(
-            ChannelState(mask, evidence.trajectory, state.fisher),
+            ChannelState(mask, scores.trajectory, state.fisher),
             verdict,
             selected,
             pool,

@@ -1,4 +1,4 @@
-"""What the ways of moving the mask share: the evidence, the guard, and a tentative state."""
+"""What the steps share: the risk of every channel, recovery, and a tentative state."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tfrnet.methods.tfr.trajectory import Trajectory, advance
 
 
 @dataclass(frozen=True)
-class Evidence:
+class RiskScores:
     """What the scores under the incoming mask say of every channel."""
 
     forget: ChannelScores
@@ -45,13 +45,13 @@ class Candidate:
         return self.note if self.note and self.verdict.accepted else self.verdict.reason
 
 
-def gather_evidence(
+def score_risk(
     state: ChannelState,
     forget: ChannelScores,
     retain: ChannelScores,
     widths: list[int],
     config: TFRConfig,
-) -> Evidence:
+) -> RiskScores:
     """Standardise the scores, contrast them, and advance the trajectory."""
     # Suppressing a channel raises the loss where dL/dm is negative.
     forget_score = -forget.signed if config.signed_scores else forget.magnitude
@@ -64,14 +64,14 @@ def gather_evidence(
         config.risk_margin,
     )
     trajectory = advance(state.trajectory, chi, config)
-    return Evidence(forget, retain, retain_standardised, chi, trajectory)
+    return RiskScores(forget, retain, retain_standardised, chi, trajectory)
 
 
-def recovery_pool(state: ChannelState, evidence: Evidence, config: TFRConfig) -> torch.Tensor:
+def recovery_pool(state: ChannelState, scores: RiskScores, config: TFRConfig) -> torch.Tensor:
     """Return which suppressed channels may be raised: those of low risk, now and before."""
     if not config.use_recovery:
         return torch.zeros_like(state.mask, dtype=torch.bool)
-    pool = (state.mask < 1) & (evidence.chi <= config.current_risk_ceiling)
+    pool = (state.mask < 1) & (scores.chi <= config.current_risk_ceiling)
     if config.use_history:
         pool &= state.trajectory.priority <= config.history_risk_ceiling
     return pool
@@ -79,7 +79,7 @@ def recovery_pool(state: ChannelState, evidence: Evidence, config: TFRConfig) ->
 
 def with_recovery(
     state: ChannelState,
-    evidence: Evidence,
+    scores: RiskScores,
     lowered: torch.Tensor,
     suppressed: torch.Tensor,
     config: TFRConfig,
@@ -89,10 +89,10 @@ def with_recovery(
     priority, hits = previous.priority, previous.hits
     if not config.use_history:
         priority, hits = torch.zeros_like(priority), torch.zeros_like(hits)
-    pool = candidate_pool(lowered, evidence.chi, priority, config)
+    pool = candidate_pool(lowered, scores.chi, priority, config)
     if not config.use_recovery:
         return lowered, int(pool.sum()), 0
-    score = recovery_score(evidence.retain_standardised, evidence.chi, priority, hits, config)
+    score = recovery_score(scores.retain_standardised, scores.chi, priority, hits, config)
     recovered = recovery_set(pool, score, suppressed, config.recovery_threshold)
     mask = recover(lowered, recovered, config.recover_strength)
     return mask, int(pool.sum()), recovered.numel()

@@ -1,4 +1,9 @@
-"""How far an answer is ahead of what the model would say instead."""
+"""How sure the model is of an answer: its margin over rivals, and its log-odds.
+
+An answer that was learnt by heart has a loss near 0, and its gradient vanishes with it, though the
+channels that hold it are as many as ever. Margins and log-odds do not saturate: log-odds fall by
+the same amount whether the probability goes from 0.9999 to 0.999 or from 0.9 to 0.5.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +18,9 @@ from tfrnet.models.forward import Batch, answer_logits, mean_by_example
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+# Losses below this are rounding; at it the log-odds are 13.8.
+_SMALLEST_LOSS = 1e-6
 
 
 class Rivals:
@@ -124,3 +132,18 @@ def _all_but(tokens: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
     others = torch.ones(logits.shape[1], dtype=torch.bool, device=logits.device)
     others[tokens.to(logits.device)] = False
     return others
+
+
+def log_odds(losses: torch.Tensor) -> torch.Tensor:
+    """Return log(p / (1 - p)) for p = exp(-loss), the geometric mean of the tokens' probability."""
+    return -torch.log(torch.expm1(losses.clamp(min=_SMALLEST_LOSS)))
+
+
+def log_odds_gradients(gradients: torch.Tensor, losses: torch.Tensor) -> torch.Tensor:
+    """Return the gradients [B, C] of the log-odds from the gradients of the losses [B]."""
+    return gradients / torch.expm1(-losses.clamp(min=_SMALLEST_LOSS)).unsqueeze(1)
+
+
+def certainty_weights(losses: torch.Tensor, sharpness: float) -> torch.Tensor:
+    """Return (1 - p)^sharpness: how little it matters what a sure answer loses of its log-odds."""
+    return (-torch.expm1(-losses.clamp(min=_SMALLEST_LOSS))) ** sharpness

@@ -9,9 +9,14 @@ from tests import tiny
 from tfrnet import Example, Request, TFRConfig, TFRNet
 from tfrnet.data.examples import Encoded, encode
 from tfrnet.method_state import verify_state
-from tfrnet.methods.tfr.steps.odds import log_odds
-from tfrnet.methods.tfr.steps.rivals import Rivals, answer_tokens, label_tokens, without_depth
-from tfrnet.methods.tfr.steps.solve_step import wanted_falls
+from tfrnet.methods.tfr.steps.margins import (
+    Rivals,
+    answer_tokens,
+    label_tokens,
+    log_odds,
+    without_depth,
+)
+from tfrnet.methods.tfr.steps.solve import wanted_falls
 from tfrnet.models.forward import answer_logits, collate, evaluate_losses
 from tfrnet.session import Session
 
