@@ -15,7 +15,7 @@ import torch
 
 from tfrnet.core.search_space import SearchSpace
 from tfrnet.core.settings import option
-from tfrnet.training import losses as objectives
+from tfrnet.training import objectives
 from tfrnet.training.answers import AnswerUnlearner
 from tfrnet.training.loop import Part
 from tfrnet.training.settings import TrainingSettings

@@ -21,7 +21,7 @@ from tfrnet.core.settings import option
 from tfrnet.data.examples import Encoded
 from tfrnet.models.forward import collate, input_device
 from tfrnet.models.layers import decoder_layers, hidden_after
-from tfrnet.training import losses as objectives
+from tfrnet.training import objectives
 from tfrnet.training.loop import GradientUnlearner, Trainable, backward
 from tfrnet.training.lora import LoraEffect
 from tfrnet.training.settings import TrainingSettings

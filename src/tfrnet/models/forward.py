@@ -155,21 +155,35 @@ def answer_logits(model: PreTrainedModel, batch: Batch) -> torch.Tensor:
             use_cache=False,
             **extra,
         ).logits[0]
-    return logits if logits.dtype == torch.float64 else logits.float()
+    return at_least_float32(logits)
+
+
+def at_least_float32(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor in float32, or in float64 if it is so."""
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+
+
+def token_losses(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Return the negative log-likelihood of every answer token. [T, V], [T] -> [T]."""
+    wide = at_least_float32(logits)
+    # A model over several devices may answer on another than it was asked on.
+    return nn.functional.cross_entropy(wide, targets.to(wide.device), reduction="none")
+
+
+def sum_by_example(values: torch.Tensor, batch: Batch) -> torch.Tensor:
+    """Return each example's sum of a value per answer token. [T] -> [B]."""
+    sums = torch.zeros(batch.size, dtype=values.dtype, device=values.device)
+    return sums.index_add(0, batch.rows.to(values.device), values)
 
 
 def mean_by_example(values: torch.Tensor, batch: Batch) -> torch.Tensor:
     """Return each example's mean of a value per answer token. [T] -> [B]."""
-    sums = torch.zeros(batch.size, dtype=values.dtype, device=values.device)
-    sums = sums.index_add(0, batch.rows.to(values.device), values)
-    return sums / batch.answer_tokens.to(values.device)
+    return sum_by_example(values, batch) / batch.answer_tokens.to(values.device)
 
 
 def answer_losses(model: PreTrainedModel, batch: Batch) -> torch.Tensor:
     """Return L(x) of each example: the mean negative log-likelihood of its answer tokens. [B]."""
-    wide = answer_logits(model, batch)
-    losses = nn.functional.cross_entropy(wide, batch.targets.to(wide.device), reduction="none")
-    return mean_by_example(losses, batch)
+    return mean_by_example(token_losses(answer_logits(model, batch), batch.targets), batch)
 
 
 @torch.no_grad()
