@@ -18,7 +18,7 @@ from tfrnet.data.requests import Request
 from tfrnet.models.forward import token_losses
 from tfrnet.session import Session
 from tfrnet.training.optimiser import MasterAdamW
-from tfrnet.training.weights import WeightsEffect
+from tfrnet.training.weights_effect import WeightsEffect
 
 
 @pytest.fixture(autouse=True)

@@ -23,9 +23,9 @@ from tfrnet.models.forward import collate, input_device
 from tfrnet.models.layers import decoder_layers, hidden_after
 from tfrnet.training import objectives
 from tfrnet.training.loop import GradientUnlearner, Trainable, backward
-from tfrnet.training.lora import LoraEffect
+from tfrnet.training.lora_effect import LoraEffect
 from tfrnet.training.settings import TrainingSettings
-from tfrnet.training.weights import WeightsEffect
+from tfrnet.training.weights_effect import WeightsEffect
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 from tfrnet.core.team import SOLO, Team, Tensors
 from tfrnet.data.examples import Encoded, batches
+from tfrnet.models.padding import PaddingSide, padded
 from tfrnet.models.parts import in_parts
 from tfrnet.models.prompts import rows_answer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
-
-PaddingSide = Literal["right", "left"]
 
 
 @dataclass(frozen=True)
@@ -62,17 +61,12 @@ def collate(
     examples: Sequence[Encoded], device: torch.device, padding_side: PaddingSide = "right"
 ) -> Batch:
     """Pad examples to one length."""
-    length = max(len(example.ids) for example in examples) - 1
-    ids = torch.zeros(len(examples), length, dtype=torch.long)
-    attention = torch.zeros_like(ids)
+    ids, attention = padded([example.ids[:-1] for example in examples], padding_side)
     rows: list[int] = []
     columns: list[int] = []
     targets: list[int] = []
     for row, example in enumerate(examples):
-        inputs = example.ids[:-1]
-        first = length - len(inputs) if padding_side == "left" else 0
-        ids[row, first : first + len(inputs)] = torch.tensor(inputs)
-        attention[row, first : first + len(inputs)] = 1
+        first = ids.shape[1] - len(example.ids) + 1 if padding_side == "left" else 0
         for position in range(example.answer_start, len(example.ids)):
             rows.append(row)
             columns.append(first + position - 1)

@@ -19,10 +19,10 @@ from tfrnet.core.tensors import TensorState
 from tfrnet.data.examples import Encoded, Example, with_eos
 from tfrnet.models.checkpointing import checkpointed
 from tfrnet.models.forward import Batch, answer_logits, collate, input_device, token_losses
-from tfrnet.training.lora import LoraEffect
+from tfrnet.training.lora_effect import LoraEffect
 from tfrnet.training.optimiser import MasterAdamW
 from tfrnet.training.settings import TrainingSettings
-from tfrnet.training.weights import WeightsEffect
+from tfrnet.training.weights_effect import WeightsEffect
 from tfrnet.unlearner import Proposal, Report, Unlearner
 
 if TYPE_CHECKING:
