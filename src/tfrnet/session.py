@@ -117,7 +117,7 @@ class Session:
     def _begin_together(self) -> None:
         """Let the other processes, if there are any, do what was done here."""
         net = self.unlearner
-        self.team.tell(
+        self.team.broadcast(
             Begin(net.method, net.config.to_dict(), net.retain, net.guard, net.seed, net.passes)
         )
         with self.team.together():
@@ -139,7 +139,7 @@ class Session:
         self.store.refresh()
         state, seen = read_state(self.store), self.store.history.requests_seen
         if not self.team.is_over:
-            self.team.tell(Restore(state.tensors(), seen))
+            self.team.broadcast(Restore(state.tensors(), seen))
         self.unlearner.restore(state)
         self.unlearner.requests_seen = seen
 
@@ -167,7 +167,7 @@ class Session:
         """Apply one request and commit it, or leave everything as it was."""
         refuse_applied(self.store, request)
         store, net = self.store, self.unlearner
-        self.team.tell(Propose(request))
+        self.team.broadcast(Propose(request))
         with self.team.together():  # an error in here is one for all
             proposal = net.propose(request, report)
             if self.team.size > 1:
@@ -187,7 +187,7 @@ class Session:
         try:
             state = proposal.state if proposal.outcome.accepted else None
             store.commit(record, state, self.keep or _affordable(proposal.outcome.memory["state"]))
-            self.team.tell(Adopt())
+            self.team.broadcast(Adopt())
             net.adopt(proposal)
         except BaseException:
             # The commit may or may not have reached the disk; the disk knows.

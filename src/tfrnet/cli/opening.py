@@ -75,7 +75,7 @@ def open_session(
     from tfrnet.distributed.together import load_together
     from tfrnet.session import Session
 
-    options.team.tell(Load(name, options.dtype))
+    options.team.broadcast(Load(name, options.dtype))
     place = options.team.device.type if options.team.size > 1 else None
     loaded = load_together(
         options.team, lambda: load(name, options.dtype, options.device, output, place)
