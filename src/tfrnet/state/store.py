@@ -136,6 +136,11 @@ class StateStore:
     # Reading
 
     @property
+    def is_writable(self) -> bool:
+        """Whether it is open for writing, and so locked."""
+        return self._lock is not None
+
+    @property
     def generation(self) -> int:
         """The number of the current generation."""
         return self.history.generation
