@@ -210,7 +210,7 @@ def test_what_one_process_cannot_do_or_has_otherwise_is_said_by_the_first(
 @pytest.mark.parametrize(
     ("more", "complaint"),
     [
-        (["--method", "ga"], "method ga runs in one process; only tfr can share"),
+        (["--method", "ga"], "method ga runs in one process; it cannot share its work"),
         (["--device", "balanced"], "--device balanced is for one process"),
         (["--retain", "nowhere.jsonl"], "nowhere.jsonl"),
         (["--set", "steps=many"], "steps"),

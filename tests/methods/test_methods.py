@@ -310,7 +310,7 @@ def test_rmu_pulls_at_the_position_that_predicts_a_one_token_answer():
     from tfrnet.data.examples import Encoded
     from tfrnet.models.forward import collate
     from tfrnet.models.layers import decoder_layers, hidden_after
-    from tfrnet.training.losses import to_control
+    from tfrnet.training.objectives import to_control
 
     model = tiny.make_trained_model()
     example = Encoded((5, 6, 7, 8, 9), answer_start=4)

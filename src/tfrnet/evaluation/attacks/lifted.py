@@ -12,8 +12,8 @@ from torch import nn
 from tfrnet.core.effect import Effect
 from tfrnet.core.errors import InputError
 from tfrnet.masking.mask import ChannelMask
-from tfrnet.training.lora import LoraEffect
-from tfrnet.training.weights import WeightsEffect
+from tfrnet.training.lora_effect import LoraEffect
+from tfrnet.training.weights_effect import WeightsEffect
 
 # What peft writes on a model that carries an adapter.
 _ADAPTER_MARKS = ("peft_config", "_hf_peft_config_loaded")

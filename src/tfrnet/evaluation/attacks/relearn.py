@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import nn
-from transformers.pytorch_utils import Conv1D
 
 from tfrnet.core.errors import InputError
 from tfrnet.data.examples import Encoded
 from tfrnet.evaluation.attacks.weights import replaced
 from tfrnet.models.forward import answer_losses, collate, input_device
 from tfrnet.models.layers import is_projection
+from tfrnet.models.lora import lora_config, put_lora_on, take_lora_off
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -141,25 +141,14 @@ def _all_weights(model: nn.Module) -> Iterator[list[nn.Parameter]]:
 @contextmanager
 def _adapter(model: PreTrainedModel, options: RelearnOptions) -> Iterator[list[nn.Parameter]]:
     """Add LoRA to the model and yield its weights for training; take it off at the end."""
-    from peft import LoraConfig, LoraModel
     from peft.utils import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING as USUAL
 
-    projections = {n: m for n, m in model.named_modules() if is_projection(m)}
-    targets: list[str] | str = list(options.target_modules)
+    projections = [name for name, module in model.named_modules() if is_projection(module)]
+    targets: Sequence[str] = options.target_modules
     if not any(name.rpartition(".")[2] in targets for name in projections):
-        usual = USUAL.get(model.config.model_type, "all-linear")
-        targets = usual if isinstance(usual, str) else list(usual)
-    config = LoraConfig(
-        r=options.rank,
-        lora_alpha=options.alpha,
-        target_modules=targets,
-        fan_in_fan_out=any(isinstance(module, Conv1D) for module in projections.values()),
-    )
-    # LoRA starts from random numbers; those of the rest of the program stay as they are.
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(options.seed)
-        tuner = LoraModel(model, config, "relearn")
+        targets = USUAL.get(model.config.model_type, "all-linear")
+    put_lora_on(model, lora_config(model, options.rank, options.alpha, targets), options.seed)
     try:
         yield [parameter for parameter in model.parameters() if parameter.requires_grad]
     finally:
-        tuner.unload()
+        take_lora_off(model)

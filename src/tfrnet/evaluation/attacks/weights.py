@@ -15,7 +15,7 @@ from tfrnet.core.errors import InputError
 from tfrnet.evaluation.attacks.lifted import lifted
 from tfrnet.masking.channels import ChannelIndex
 from tfrnet.masking.mask import dormant
-from tfrnet.training.weights import WeightsEffect
+from tfrnet.training.weights_effect import WeightsEffect
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -13,7 +13,7 @@ from tfrnet.core.errors import InputError
 from tfrnet.core.tensors import State
 from tfrnet.methods.llm_eraser.scores import CHANNEL_DIM
 from tfrnet.models.layers import decoder_layers
-from tfrnet.training.lora import LoraEffect
+from tfrnet.training.lora_effect import LoraEffect
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -23,7 +23,7 @@ from tfrnet.core.tensors import TensorState
 from tfrnet.data.examples import Encoded
 from tfrnet.data.requests import Request
 from tfrnet.methods.o3.detector import DetectorSettings
-from tfrnet.methods.o3.effect import GatedLoraEffect
+from tfrnet.methods.o3.gated_lora import GatedLoraEffect
 from tfrnet.methods.o3.prompt_memory import (
     Memory,
     earlier_factors,

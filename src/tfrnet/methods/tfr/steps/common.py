@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 
 import torch
 
-from tfrnet.core.guard import Verdict, guard_limit
+from tfrnet.core.guard import Verdict
+from tfrnet.core.guard import judge as judge  # the steps ask it
 from tfrnet.methods.tfr.config import TFRConfig
 from tfrnet.methods.tfr.recovery import candidate_pool, recover, recovery_score, recovery_set
 from tfrnet.methods.tfr.risk import current_risk, standardise
@@ -96,9 +96,3 @@ def with_recovery(
     recovered = recovery_set(pool, score, suppressed, config.recovery_threshold)
     mask = recover(lowered, recovered, config.recover_strength)
     return mask, int(pool.sum()), recovered.numel()
-
-
-def judge(before: float, after: float, config: TFRConfig) -> Verdict:
-    """Ask the guard of a whole request; `use_guard=False` accepts any finite loss."""
-    limit = guard_limit(before, config.guard_relative, config.guard_absolute)
-    return Verdict(before, after, limit if config.use_guard else math.inf)

@@ -17,8 +17,10 @@ from tfrnet.methods.o3.prompt_memory import Memory, prompt_key
 from tfrnet.methods.o3.rows import Call, RowWeights
 from tfrnet.models.forward import input_device
 from tfrnet.models.layers import decoder_layers, hidden_after_each
+from tfrnet.models.lora import ADAPTER
+from tfrnet.models.padding import padded
 from tfrnet.models.prompts import known_prompts
-from tfrnet.training.lora import LoraEffect
+from tfrnet.training.lora_effect import LoraEffect
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -59,7 +61,7 @@ class GatedLoraEffect(LoraEffect):
         self._rows = RowWeights()
         self._handles: list[Any] = []
         super().__init__(model, rank, alpha, target_modules, seed)
-        self._rows.watch(layer.lora_B["default"] for layer in self.layers.values())
+        self._rows.watch(layer.lora_B[ADAPTER] for layer in self.layers.values())
         self._handles.append(model.register_forward_pre_hook(self._weigh, with_kwargs=True))
 
     # What every effect offers
@@ -129,13 +131,14 @@ class GatedLoraEffect(LoraEffect):
         """
         layers = decoder_layers(self.model)
         wanted = layers[: self._depth(len(layers))]
+        device = input_device(self.model)
         found = []
         started = time.perf_counter()
         gated, self._gated = self._gated, False
         try:
             for start in range(0, len(prompts), self.batch_size):
                 part = prompts[start : start + self.batch_size]
-                ids, mask = _padded(part, input_device(self.model))
+                ids, mask = (tensor.to(device) for tensor in padded(part))
                 pooled = _without_first(mask) if self.settings.skip_first else mask
                 self._rows.set(torch.zeros(len(part)), ids.shape[1])
                 states = hidden_after_each(self.model, wanted, ids, mask)
@@ -189,13 +192,6 @@ class GatedLoraEffect(LoraEffect):
 
     def _depth(self, layers: int) -> int:
         return max(layers // 2, 1)
-
-
-def _padded(prompts: Sequence[Prompt], device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    width = max(map(len, prompts))
-    ids = torch.tensor([[*prompt, *[0] * (width - len(prompt))] for prompt in prompts])
-    mask = torch.tensor([[1] * len(p) + [0] * (width - len(p)) for p in prompts])
-    return ids.to(device), mask.to(device)
 
 
 def _without_first(mask: torch.Tensor) -> torch.Tensor:

@@ -7,12 +7,12 @@ import torch
 
 from tests import tiny
 from tfrnet.method import find_method
-from tfrnet.training import weights
+from tfrnet.training import weights_effect
 
 
 @pytest.mark.parametrize("in_place", [True, False])
 def test_states_that_wait_where_the_weights_are_do_not_change(monkeypatch, tokenizer, in_place):
-    monkeypatch.setattr(weights, "has_room_for_copies", lambda parameters: in_place)
+    monkeypatch.setattr(weights_effect, "has_room_for_copies", lambda parameters: in_place)
     model = tiny.make_trained_model()
     original = {name: p.detach().clone() for name, p in model.named_parameters()}
     method = find_method("graddiff")
@@ -33,4 +33,4 @@ def test_states_that_wait_where_the_weights_are_do_not_change(monkeypatch, token
 
 
 def test_on_a_cpu_there_is_nothing_to_move():
-    assert not weights.has_room_for_copies(tiny.make_model().parameters())
+    assert not weights_effect.has_room_for_copies(tiny.make_model().parameters())

@@ -11,11 +11,10 @@ from torch import nn
 
 from tfrnet.core.errors import InputError
 from tfrnet.core.tensors import State, TensorState
+from tfrnet.models.lora import ADAPTER, lora_config, lora_layers, put_lora_on, take_lora_off
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
-
-_ADAPTER = "default"
 
 
 class LoraEffect:
@@ -32,23 +31,17 @@ class LoraEffect:
         target_modules: str | tuple[str, ...] = "all-linear",
         seed: int = 0,
     ) -> None:
-        from peft import LoraConfig
-        from peft.tuners.lora import LoraModel
         from peft.tuners.tuners_utils import BaseTunerLayer
 
         if any(isinstance(module, BaseTunerLayer) for module in model.modules()):
             raise InputError("the model carries an adapter already; merge it into its weights")
-        names = target_modules if isinstance(target_modules, str) else list(target_modules)
-        config = LoraConfig(r=rank, lora_alpha=alpha, target_modules=names, task_type="CAUSAL_LM")
         self.model = model
         training = [parameter for parameter in model.parameters() if parameter.requires_grad]
         try:
-            # peft starts from random numbers, which are not used: those of others stay as they are.
-            with torch.random.fork_rng(devices=[]):
-                self._tuner = LoraModel(model, {_ADAPTER: config}, _ADAPTER)
-            self.layers = _adapted(model)
+            put_lora_on(model, lora_config(model, rank, alpha, target_modules))
+            self.layers = _trainable_layers(model)
         except (ValueError, re.error) as error:
-            _take_off(model)
+            take_lora_off(model)
             raise InputError(f"no adapter can be put on this model: {error}") from error
         finally:
             for parameter in training:
@@ -56,7 +49,7 @@ class LoraEffect:
         self.parameters: dict[str, nn.Parameter] = {}
         for name, layer in self.layers.items():
             for factor in ("lora_A", "lora_B"):
-                self.parameters[f"{name}.{factor}"] = getattr(layer, factor)[_ADAPTER].weight
+                self.parameters[f"{name}.{factor}"] = getattr(layer, factor)[ADAPTER].weight
         generator = torch.Generator().manual_seed(seed)
         self._initial = {
             name: _initial(name, parameter, generator)
@@ -82,17 +75,15 @@ class LoraEffect:
         weights = {}
         for name, layer in self.layers.items():
             base = layer.get_base_layer().weight
-            change = layer.get_delta_weight(_ADAPTER)
+            change = layer.get_delta_weight(ADAPTER)
             weights[f"{name}.weight"] = (base.float() + change.float()).to(base.dtype)
         return weights
 
     def detach(self) -> None:
         """Take the adapter off: the model has its own modules again."""
         if self.layers:
-            self._tuner.unload()
+            take_lora_off(self.model)
             self.layers = {}
-            for name in ("peft_config", "_hf_peft_config_loaded"):
-                self.model.__dict__.pop(name, None)
 
     def __enter__(self) -> Self:
         return self
@@ -101,28 +92,15 @@ class LoraEffect:
         self.detach()
 
 
-def _adapted(model: PreTrainedModel) -> dict[str, Any]:
+def _trainable_layers(model: PreTrainedModel) -> dict[str, Any]:
     """Return the projections that have an adapter; one on anything else would not be trained."""
-    from peft.tuners.lora import LoraLayer
-
-    found = {name: m for name, m in model.named_modules() if isinstance(m, LoraLayer)}
+    found = lora_layers(model)
     for name, layer in found.items():
-        if _ADAPTER not in layer.lora_A:
+        if ADAPTER not in layer.lora_A:
             raise ValueError(f"target_modules names {name}, which is no linear projection")
         if layer.get_base_layer().weight.is_meta:
             raise ValueError(f"{name} is offloaded, and so its adapter would be; load it whole")
     return found
-
-
-def _take_off(model: PreTrainedModel) -> None:
-    """Give a model its own modules back where putting an adapter on ended half-way."""
-    from peft.tuners.lora import LoraLayer
-
-    for name, module in list(model.named_modules()):
-        if isinstance(module, LoraLayer):
-            parent, _, last = name.rpartition(".")
-            setattr(model.get_submodule(parent), last, module.get_base_layer())
-    model.__dict__.pop("peft_config", None)
 
 
 def _initial(name: str, parameter: nn.Parameter, generator: torch.Generator) -> torch.Tensor:

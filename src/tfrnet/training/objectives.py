@@ -1,7 +1,7 @@
 """The objectives of the gradient baselines, as pure functions of logits and hidden states.
 
-Shapes: T answer tokens of B sequences one after another, V words, D hidden units. `rows` [T] says
-which sequence a token belongs to. All is computed in float32 at least.
+Shapes: T answer tokens of B sequences one after another, V words, D hidden units. All is computed
+in float32 at least. The losses of tokens and sequences themselves are in `tfrnet.models.forward`.
 
 Averages differ between methods and are part of their definition: over all tokens of the batch
 (token mean), within each sequence and then over sequences (mean of means), or summed within each
@@ -14,23 +14,7 @@ import torch
 from torch import nn
 from torch.nn.functional import logsigmoid
 
-
-def token_losses(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Return the negative log-likelihood of every answer token. [T]."""
-    # A model over several devices may answer on another than it was asked on.
-    return nn.functional.cross_entropy(_wide(logits), targets.to(logits.device), reduction="none")
-
-
-def sequence_sums(losses: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    """Return the sum of each sequence's token losses. [B]."""
-    rows = rows.to(losses.device)
-    count = int(rows.max()) + 1
-    return torch.zeros(count, dtype=losses.dtype, device=losses.device).index_add(0, rows, losses)
-
-
-def sequence_means(losses: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    """Return the mean of each sequence's token losses. [B]."""
-    return sequence_sums(losses, rows) / torch.bincount(rows.to(losses.device))
+from tfrnet.models.forward import at_least_float32
 
 
 def gradient_ascent(losses: torch.Tensor) -> torch.Tensor:
@@ -51,23 +35,23 @@ def simnpo(means: torch.Tensor, beta: float, gamma: float = 0.0) -> torch.Tensor
     return (-2 / beta * logsigmoid(beta * (means - gamma))).mean()
 
 
-def distillation(
-    logits: torch.Tensor, teacher_log_probs: torch.Tensor, rows: torch.Tensor
-) -> torch.Tensor:
-    """ASU's forget loss: KL(teacher || student) over the vocabulary, mean of means."""
-    log_p = torch.log_softmax(_wide(logits), -1)
+def divergences(logits: torch.Tensor, teacher_log_probs: torch.Tensor) -> torch.Tensor:
+    """ASU: KL(teacher || student) over the vocabulary, of every answer token. [T]."""
+    log_p = torch.log_softmax(at_least_float32(logits), -1)
     teacher = teacher_log_probs.to(log_p)
-    return sequence_means((teacher.exp() * (teacher - log_p)).sum(-1), rows).mean()
+    return (teacher.exp() * (teacher - log_p)).sum(-1)
 
 
 def to_control(hidden: torch.Tensor, control: torch.Tensor) -> torch.Tensor:
     """RMU's forget loss: mean squared distance of hidden states from one vector. [T, D], [D]."""
-    return nn.functional.mse_loss(_wide(hidden), _wide(control).expand_as(hidden))
+    return nn.functional.mse_loss(
+        at_least_float32(hidden), at_least_float32(control).expand_as(hidden)
+    )
 
 
 def to_frozen(hidden: torch.Tensor, frozen: torch.Tensor) -> torch.Tensor:
     """RMU's retain loss: mean squared distance from the frozen model's hidden states."""
-    return nn.functional.mse_loss(_wide(hidden), _wide(frozen))
+    return nn.functional.mse_loss(at_least_float32(hidden), at_least_float32(frozen))
 
 
 def control_direction(size: int, seed: int) -> torch.Tensor:
@@ -75,7 +59,3 @@ def control_direction(size: int, seed: int) -> torch.Tensor:
     values = torch.rand(size, generator=torch.Generator().manual_seed(seed))
     direction: torch.Tensor = values / values.norm()
     return direction
-
-
-def _wide(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
