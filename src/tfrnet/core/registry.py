@@ -7,6 +7,7 @@ package brings. Listing names imports none of them.
 from __future__ import annotations
 
 import pkgutil
+import warnings
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -15,7 +16,7 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
-from tfrnet.core.errors import InputError
+from tfrnet.core.errors import InputError, TfrnetWarning
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,16 @@ class Registry:
                 f"{type(error).__name__}: {error}"
             ) from error
         return getattr(found, self.attribute) if isinstance(found, ModuleType) else found
+
+    def all(self) -> dict[str, Any]:
+        """Return all parts by name. One that cannot be loaded is left out with a warning."""
+        found = {}
+        for name in self.names():
+            try:
+                found[name] = self.find(name)
+            except InputError as error:
+                warnings.warn(str(error), TfrnetWarning, stacklevel=2)
+        return found
 
     def _own(self) -> dict[str, str]:
         spec = find_spec(self.package)

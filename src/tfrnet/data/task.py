@@ -14,13 +14,16 @@ Metric = Literal["acc", "acc_norm", "exact"]
 
 
 class Task(ABC):
-    """One dataset. A file in `data/tasks/` with a subclass is all that a new one needs.
+    """One dataset. A subclass called `TASK` in a file of `data/tasks/` is all that a new one needs.
 
-    Requests and retain data come from the `training` split; `evaluation` is the split that
-    lm-evaluation-harness scores.
+    From another package it is an entry point of `tfrnet.tasks`. Requests and retain data come from
+    the `training` split; `evaluation` is the split that lm-evaluation-harness scores. An item's key
+    is task/split/row, so that a split's manifest can find it again.
     """
 
+    # The name on the command line, and in tables.
     name: ClassVar[str]
+    label: ClassVar[str]
     splits: ClassVar[tuple[str, ...]]
     training: ClassVar[str] = "train"
     evaluation: ClassVar[str]

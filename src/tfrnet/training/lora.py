@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 from torch import nn
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 _ADAPTER = "default"
+# What peft writes on a model that carries an adapter.
+_MARKS = ("peft_config", "_hf_peft_config_loaded")
 
 
 class LoraEffect:
@@ -23,6 +27,8 @@ class LoraEffect:
 
     B starts at 0, so that an adapter without a state adds exactly nothing.
     """
+
+    has_mask: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -86,12 +92,26 @@ class LoraEffect:
             weights[f"{name}.weight"] = (base.float() + change.float()).to(base.dtype)
         return weights
 
+    @contextmanager
+    def lifted(self) -> Iterator[None]:
+        """Put the projections in the place of the adapter's wrappers around them, for a while."""
+        facts = vars(self.model)
+        marks = {name: facts.pop(name) for name in _MARKS if name in facts}
+        try:
+            for name, layer in self.layers.items():
+                _put(self.model, name, layer.get_base_layer())
+            yield
+        finally:
+            for name, layer in self.layers.items():
+                _put(self.model, name, layer)
+            facts.update(marks)
+
     def detach(self) -> None:
         """Take the adapter off: the model has its own modules again."""
         if self.layers:
             self._tuner.unload()
             self.layers = {}
-            for name in ("peft_config", "_hf_peft_config_loaded"):
+            for name in _MARKS:
                 self.model.__dict__.pop(name, None)
 
     def __enter__(self) -> Self:
@@ -120,9 +140,13 @@ def _take_off(model: PreTrainedModel) -> None:
 
     for name, module in list(model.named_modules()):
         if isinstance(module, LoraLayer):
-            parent, _, last = name.rpartition(".")
-            setattr(model.get_submodule(parent), last, module.get_base_layer())
+            _put(model, name, module.get_base_layer())
     model.__dict__.pop("peft_config", None)
+
+
+def _put(model: nn.Module, name: str, module: nn.Module) -> None:
+    parent, _, last = name.rpartition(".")
+    setattr(model.get_submodule(parent), last, module)
 
 
 def _initial(name: str, parameter: nn.Parameter, generator: torch.Generator) -> torch.Tensor:

@@ -10,9 +10,11 @@ import typer
 from tfrnet.cli import options as opt
 from tfrnet.cli.opening import SessionOptions, lead, open_session
 from tfrnet.cli.output import Output, outcome_line
+from tfrnet.cli.sharing import shared
 from tfrnet.core.errors import InterruptError
 
 
+@shared
 def command(
     request: Annotated[
         Path, typer.Option(help='One request: {"id": ..., "examples": [...]} on one line.')

@@ -43,19 +43,20 @@ class Arithmetic(Task):
     """
 
     name = "arithmetic"
+    label = "Arithmetic"
     splits = ("validation", "train", "test")
     evaluation = "validation"
     heldout = "test"
     metric = "exact"
 
-    def __init__(self, mix: Sequence[str] = DEFAULT_MIX) -> None:
-        unknown = [name for name in mix if name not in FILES]
-        if unknown or not mix:
-            raise InputError(
-                f"unknown arithmetic sub-task {unknown[0] if unknown else ''!r}; "
-                f"there are {', '.join(FILES)}"
-            )
-        self.mix = tuple(mix)
+    def __init__(self, *mix: str) -> None:
+        """Take the named sub-tasks, or the default mix."""
+        for name in mix:
+            if name not in FILES:
+                raise InputError(
+                    f"unknown arithmetic sub-task {name!r}; there are {', '.join(FILES)}"
+                )
+        self.mix = mix or DEFAULT_MIX
 
     def _load(self, split: str, source: Source) -> list[Item]:
         pools = [_pool(name, source) for name in self.mix]
@@ -195,6 +196,4 @@ def _other_way(asked: str, operands: list[int]) -> str:
     return f"{second} {asked.split()[1]} {first}"
 
 
-def make(*mix: str) -> Task:
-    """Return the task with the named sub-tasks, or with the default mix."""
-    return Arithmetic(mix or DEFAULT_MIX)
+TASK = Arithmetic
