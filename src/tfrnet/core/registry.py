@@ -46,14 +46,16 @@ class Registry:
         if name not in points:
             known = ", ".join(self.names())
             raise InputError(f"unknown {self.kind} {name!r}; the {self.kind}s are {known}")
+        problem = f"the {self.kind} {name!r} of package {_package(points[name])} cannot be loaded"
         try:
             found = points[name].load()
         except Exception as error:
-            raise InputError(
-                f"the {self.kind} {name!r} of package {_package(points[name])} cannot be loaded: "
-                f"{type(error).__name__}: {error}"
-            ) from error
-        return getattr(found, self.attribute) if isinstance(found, ModuleType) else found
+            raise InputError(f"{problem}: {type(error).__name__}: {error}") from error
+        if not isinstance(found, ModuleType):
+            return found
+        if not hasattr(found, self.attribute):
+            raise InputError(f"{problem}: {found.__name__} has no {self.attribute}")
+        return getattr(found, self.attribute)
 
     def all(self) -> dict[str, Any]:
         """Return all parts by name. One that cannot be loaded is left out with a warning."""
@@ -67,7 +69,7 @@ class Registry:
 
     def _own(self) -> dict[str, str]:
         spec = find_spec(self.package)
-        places = spec.submodule_search_locations if spec else None
+        places = (spec and spec.submodule_search_locations) or []  # None would mean anywhere
         modules = [module.name for module in pkgutil.iter_modules(places)]
         return {name.replace("_", "-"): f"{self.package}.{name}" for name in modules}
 

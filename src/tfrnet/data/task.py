@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar, Literal
@@ -31,6 +32,8 @@ class Task(ABC):
     metric: ClassVar[Metric]
     # Whether every question has the same choices, so that a bias towards one can be seen.
     fixed_choices: ClassVar[bool] = False
+    # Where answers are generated: how many tokens at most.
+    new_tokens: ClassVar[int] = 10
 
     def load(self, split: str, source: Source) -> list[Item]:
         """Return a split in file order."""
@@ -44,6 +47,11 @@ class Task(ABC):
     @abstractmethod
     def _load(self, split: str, source: Source) -> list[Item]:
         """Return the items of a known split."""
+
+    def is_right(self, line: str, item: Item) -> bool:
+        """Tell whether a generated line is right: by default if it begins with the answer."""
+        answer = re.escape(item.answer.strip())
+        return re.match(rf"{answer}(?!\w)", line, re.IGNORECASE) is not None
 
     @abstractmethod
     def floors(self, items: Sequence[Item]) -> dict[str, float]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cache
 
-from tfrnet.data.tasks import find_task, task_names
-from tfrnet.method import find_method, method_names
+from tfrnet.core.errors import InputError
+from tfrnet.data.tasks import find_task
+from tfrnet.method import find_method
 
 UNTOUCHED, ORACLE = "none", "retain90"
 # No model at all: what answers without knowledge would score.
@@ -32,23 +33,26 @@ _LAST = ("tfr-paper", *ABLATIONS, CONTROL)
 
 @cache
 def variant_label(variant: str) -> str:
-    """Return what a variant is called; one of no method that is installed keeps its name."""
+    """Return what a variant is called; one of a method that is not installed keeps its name."""
     if variant in _CONTROLS:
         return _CONTROLS[variant]
-    if variant in method_names():
-        return find_method(variant).label
-    for ending, meaning in _FORMS.items():
-        if (method := variant.removesuffix(ending)) in method_names() and method != variant:
-            return f"{find_method(method).label} {meaning}"
-    return variant
+    ending = next((ending for ending in _FORMS if variant.endswith(ending)), "")
+    try:
+        label = find_method(variant.removesuffix(ending)).label
+    except InputError:
+        return variant
+    return f"{label} {_FORMS[ending]}" if ending else label
 
 
 @cache
 def task_label(task: str) -> str:
-    """Return what a task or the stream of its items is called."""
+    """Return what a task or the stream of its items is called; it too may not be installed."""
     if task == "tofu":
         return "TOFU"
-    return find_task(task).label if task in task_names() else task
+    try:
+        return find_task(task).label
+    except InputError:
+        return task
 
 
 def in_order(variants: Iterable[str]) -> list[str]:

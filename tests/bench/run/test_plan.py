@@ -70,7 +70,7 @@ def test_checkpoints_are_the_quarters_of_a_stream():
         ({"seeds": (-1,)}, "seed -1"),
         ({"seeds": ()}, "no seeds"),
         ({"methods": ("nope",)}, "unknown method 'nope'"),
-        ({"preset": "paper"}, "ga has no preset 'paper'"),
+        ({"preset": "paper"}, "asu has no preset 'paper'"),
     ],
 )
 def test_impossible_plans_are_refused(changes, message):

@@ -30,6 +30,9 @@ DEFAULT_MIX = ("2da", "2ds", "3da", "3ds")
 GENERATED_ROWS = 2000
 _WORDS = {"a": "plus", "s": "minus", "m": "times"}
 _SIGNS = {"plus": "+", "minus": "-", "times": "*"}
+# The whole number at the beginning (possessive: never a part of it); a full stop after it may end
+# the sentence but not begin decimals.
+_NUMBER = re.compile(r"-?\d[\d,]*+(?!\.\d)")
 # One in so many groups of operands is never trained on, in the files and in generated rows alike.
 _HELD_OUT = 5
 
@@ -67,6 +70,10 @@ class Arithmetic(Task):
         longest = max(map(len, pools))
         return [pool[n] for n in range(longest) for pool in pools if n < len(pool)]
 
+    def is_right(self, line: str, item: Item) -> bool:
+        """The line begins with the number."""
+        return begins_with(line, int(item.answer))
+
     def floors(self, items: Sequence[Item]) -> dict[str, float]:
         """Nothing is right by chance."""
         return {"random": 0.0}
@@ -86,6 +93,12 @@ class Arithmetic(Task):
                 item, prompt=f"You are a calculator.\nQuestion: What is {asked}?\nAnswer:"
             ),
         }
+
+
+def begins_with(line: str, number: int) -> bool:
+    """Tell whether a text begins with exactly this number."""
+    found = _NUMBER.match(line)
+    return found is not None and int(found.group().replace(",", "")) == number
 
 
 def is_held_out(group: str) -> bool:
