@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -104,6 +105,14 @@ def test_what_cannot_be_loaded_leaves_the_others_alone(broken: Registry):
         found = broken.all()
     assert len(warned) == 3
     assert list(found) == ["folder", "module", "thing", "two-words", "whole"]
+
+
+def test_a_part_must_have_the_name_that_it_is_found_by(parts: Registry, tmp_path: Path):
+    (tmp_path / "another.py").write_text("class PART:\n    name = 'module'\nTHING = PART\n")
+    named = replace(parts, named="name")
+    assert named.find("module").name == "module"
+    with pytest.raises(InputError, match=r"'thing' of package another .*: its name is 'module'"):
+        named.find("thing")
 
 
 def test_a_package_that_is_not_there_has_no_parts():

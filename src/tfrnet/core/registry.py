@@ -25,13 +25,15 @@ class Registry:
 
     A part of ours is a module of `package`, or a folder of it with a module `kind`.py inside; its
     name has - where the module's has _. One of another package is an entry point of `group`. Either
-    way the part is what the module calls `attribute`.
+    way the part is what the module calls `attribute`. Where parts know their name it is in `named`,
+    and has to be the one that they are found by.
     """
 
     kind: str
     package: str
     group: str
     attribute: str
+    named: str = ""
 
     def names(self) -> list[str]:
         """Return the names of all parts, in the order of the alphabet."""
@@ -51,11 +53,13 @@ class Registry:
             found = points[name].load()
         except Exception as error:
             raise InputError(f"{problem}: {type(error).__name__}: {error}") from error
-        if not isinstance(found, ModuleType):
-            return found
-        if not hasattr(found, self.attribute):
-            raise InputError(f"{problem}: {found.__name__} has no {self.attribute}")
-        return getattr(found, self.attribute)
+        if isinstance(found, ModuleType):
+            if not hasattr(found, self.attribute):
+                raise InputError(f"{problem}: {found.__name__} has no {self.attribute}")
+            found = getattr(found, self.attribute)
+        if self.named and (calls_itself := getattr(found, self.named, None)) != name:
+            raise InputError(f"{problem}: its {self.named} is {calls_itself!r}")
+        return found
 
     def all(self) -> dict[str, Any]:
         """Return all parts by name. One that cannot be loaded is left out with a warning."""

@@ -8,7 +8,7 @@ import pytest
 
 from tests.bench.run.setting import make_machine, make_plan
 from tfrnet.core.errors import InputError
-from tfrnet.method import method_names
+from tfrnet.method import find_method, method_names
 from tfrnet_bench.run.plan import EXPERIMENTS, BenchPlan
 from tfrnet_bench.run.preflight import check_everything
 from tfrnet_bench.run.quick import QUICK
@@ -54,6 +54,13 @@ def test_an_ablation_differs_in_one_switch():
 def test_what_cannot_be_exported_is_not_attacked():
     labels = {cell.variant.label for cell in BenchPlan(("robust",)).cells()}
     assert labels == set(method_names()) - {"o3"}
+
+
+def test_a_method_that_was_never_tuned_runs_with_its_defaults(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(find_method("ga").config_class, "tuned", {})
+    variants = {cell.variant.label: cell.variant for cell in BenchPlan(("main",)).cells()}
+    assert variants["ga"].preset == "default"
+    assert variants["npo"].preset == "tuned"
 
 
 def test_checkpoints_are_the_quarters_of_a_stream():

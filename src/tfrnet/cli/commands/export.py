@@ -45,7 +45,7 @@ def command(
     method = find_method(store.manifest.method)
     if not method.exportable:
         raise InputError(
-            f"a state of {method.method} cannot be exported: no ordinary weights act like it"
+            f"a state of {method.method} cannot be exported: {method.why_not_exportable}"
         )
     store.load(number)
     name = model_name(model, state)

@@ -11,7 +11,7 @@ from tfrnet.core.registry import Registry
 if TYPE_CHECKING:
     from tfrnet.data.task import Task
 
-TASKS = Registry("task", "tfrnet.data.tasks", "tfrnet.tasks", "TASK")
+TASKS = Registry("task", "tfrnet.data.tasks", "tfrnet.tasks", "TASK", "name")
 
 
 def task_names() -> list[str]:

@@ -11,7 +11,7 @@ from tfrnet.core.registry import Registry
 if TYPE_CHECKING:
     from tfrnet.evaluation.attacking.subject import Attacked, Subject
 
-ATTACKS = Registry("attack", "tfrnet.evaluation.attacks", "tfrnet.attacks", "ATTACK")
+ATTACKS = Registry("attack", "tfrnet.evaluation.attacks", "tfrnet.attacks", "ATTACK", "name")
 
 
 @dataclass(frozen=True)
