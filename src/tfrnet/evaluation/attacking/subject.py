@@ -6,23 +6,23 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tfrnet.core.effect import Effect
 from tfrnet.core.errors import InputError
 from tfrnet.data.items import Item
 from tfrnet.data.protocol import Split
 from tfrnet.data.tasks import find_task
-from tfrnet.evaluation.attacks.lifted import lifted
-from tfrnet.evaluation.attacks.recovery import recovery_rate
-from tfrnet.evaluation.attacks.relearn import RelearnOptions
-from tfrnet.evaluation.attacks.weights import folded
+from tfrnet.evaluation.attacking.recovery import recovery_rate
+from tfrnet.evaluation.attacking.relearning import RelearnOptions
+from tfrnet.evaluation.attacking.weights import folded
 from tfrnet.evaluation.evaluator import Evaluator
 from tfrnet.evaluation.tasks import evaluate_task
-from tfrnet.masking.mask import ChannelMask
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+    from tfrnet.masking.mask import ChannelMask
 
 
 @dataclass(frozen=True)
@@ -104,8 +104,8 @@ class Subject:
     @property
     def mask(self) -> ChannelMask:
         """The effect, for attacks that only a mask can be under."""
-        assert isinstance(self.effect, ChannelMask)
-        return self.effect
+        assert self.effect.has_mask
+        return cast("ChannelMask", self.effect)
 
     @contextmanager
     def unlearned(self) -> Iterator[None]:
@@ -116,7 +116,7 @@ class Subject:
     @contextmanager
     def untouched(self) -> Iterator[None]:
         """Hold the base model."""
-        with lifted(self.effect):
+        with self.effect.lifted():
             yield
 
     def correct(self, items: Sequence[Item], max_length: int | None = None) -> list[bool]:
