@@ -48,7 +48,8 @@ def command(
     forgotten and what held-out items still work. Stop it at any time; the same command goes on.
     """
     from tfrnet.data.sources import Source
-    from tfrnet_bench.search import Machine, SearchPlan, choose, run_search
+    from tfrnet_bench.machine import Machine
+    from tfrnet_bench.search import SearchPlan, choose, run_search
 
     output = Output(as_json)
     plan = SearchPlan(
@@ -58,8 +59,10 @@ def command(
         requests=requests,
         heldout=heldout,
         budget=budget,
+        model=model,
+        dtype=dtype,
     )
-    machine = Machine(model, Source(source, data_dir), device, dtype, batch_size, workers)
+    machine = Machine(Source(source, data_dir), device, eval_batch_size=batch_size, workers=workers)
     trials = plan.trials()
     with output.progress(len(trials), "trials") as bar:
 

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 
 from tfrnet.core.settings import Settings
 from tfrnet.method import find_method
-
-UNTOUCHED = "none"
-ORACLE = "retain90"
+from tfrnet_bench.constants import UNTOUCHED
 
 # The paper's six baselines, then what users expect beside them, then TFR-Net.
 METHODS = ("ga", "rmu", "simnpo", "llm-eraser", "o3", "asu", "graddiff", "npo", "tfr")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-UNTOUCHED, ORACLE = "none", "retain90"
+from tfrnet_bench.constants import ORACLE, UNTOUCHED
+
 # No model at all: what answers without knowledge would score.
 GUESSING = "guessing"
 ABLATIONS = ("tfr", "tfr-no-recovery", "tfr-no-retain", "tfr-no-history", "tfr-no-guard")
