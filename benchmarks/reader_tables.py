@@ -1,42 +1,70 @@
-"""The short tables of README.md and docs/results.md, computed from the results of the paper's run.
+"""The short tables of README.md and docs/results.md, from the results of the paper's experiments.
 
-`benchmarks.results_document` writes them. The paper's Trade-off counts all items of a stream,
-requested or not, and rewards wrong answers below chance. `requested_table` shows the same runs
-without either: only items requested so far, and nothing gained below chance.
+python -m benchmarks.reader_tables
+
+The paper's Trade-off counts all items of a stream, requested or not, and rewards wrong answers
+below chance. The second reading here counts only items requested so far, and nothing below chance.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from tfrnet.data.protocol import STREAMS
 from tfrnet.evaluation.metrics.continual import trade_off
-from tfrnet_bench.results import Result, RunResults
-from tfrnet_bench.tables.cells import Cells
-from tfrnet_bench.tables.guessing import guessed_score
-from tfrnet_bench.tables.labels import ABLATIONS, CONTROL, GUESSING, task_label, variant_label
-from tfrnet_bench.tables.seeds import Seeds, combine
+from tfrnet.evaluation.metrics.intervals import t_interval
+from tfrnet_bench.document import fill_document
 from tfrnet_bench.tables.table import Table
 
-# What a method would score that changes the requested items and nothing else.
-_IDEALS = {
-    "ideal: requested items wrong": lambda result: 0.0,
-    "ideal: requested items at chance": lambda result: result["floors"]["forget"]["random"],
+ROOT = Path(__file__).parents[1]
+STREAM_CELLS = ROOT / "benchmarks" / "results" / "paper" / "cells" / "stream"
+DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "results.md")
+SEEDS = (0, 1, 2)
+UNTOUCHED, PAPER_RULE = "untouched", "TFR-Net (paper's rule)"
+METHODS = {
+    UNTOUCHED: "none",
+    "GA": "ga",
+    "GradDiff": "graddiff",
+    "NPO": "npo",
+    "RMU": "rmu",
+    "SimNPO": "simnpo",
+    "LLM-Eraser": "llm-eraser",
+    "O3": "o3",
+    "ASU": "asu",
+    PAPER_RULE: "tfr-paper",
+    "TFR-Net": "tfr",
 }
+_TASKS = {"arithmetic": "Arithmetic", "openbookqa": "OpenBookQA", "boolq": "BoolQ"}
 _INTERVALS = "Mean over three seeds ± half of Student's 95 % interval."
 
+Result = Mapping[str, Any]
+# A number of each seed, stream by stream.
+Scores = Mapping[str, list[float]]
 
-def reader_tables(run: RunResults) -> list[Table]:
-    """Return all tables for readers."""
-    cells = Cells(*run)
-    return [_scores_table(cells), _requested_table(cells), _readme_table(cells)]
+
+def reader_tables() -> list[Table]:
+    """Return the tables by which readers meet the results."""
+    paper = {name: _numbers(cell, _paper_score) for name, cell in METHODS.items()}
+    paper["guessing"] = _numbers("none", _guessed_score)
+    requested = {name: _numbers(cell, requested_trade_off) for name, cell in METHODS.items()}
+    return [_scores_table(paper), _requested_table(requested), _readme_table(paper, requested)]
+
+
+def read_cell(cell: str, stream: str, seed: int) -> dict[str, Any]:
+    """Return the result of one method on one stream."""
+    path = STREAM_CELLS / stream / cell / str(seed) / "result.json"
+    result: dict[str, Any] = json.loads(path.read_text())
+    return result
 
 
 def requested_forgetting(result: Result) -> float:
     """Return how much of the requested items' accuracy above chance is gone, in percent."""
     before = fmean(result["forgetting"]["accuracy"]["before"])
-    chance = result["floors"]["forget"]["random"]
+    chance = _chance(result)
     seen = [result["forgetting"]["seen"][request - 1] for request in _checkpoints(result)]
     return 100 * fmean((before - max(now, chance)) / (before - chance) for now in seen)
 
@@ -56,13 +84,12 @@ def requested_trade_off(result: Result) -> float:
 
 def not_yet_requested(result: Result) -> float:
     """Return how many of the items that are still to be requested are right, in percent."""
-    return fmean(
-        result["forgetting"]["unseen"][request - 1] for request in _checkpoints(result)[:-1]
-    )
+    *requests, _ = _checkpoints(result)
+    return fmean(result["forgetting"]["unseen"][request - 1] for request in requests)
 
 
-def ideal_trade_off(result: Result, accuracy: float) -> float:
-    """Return the paper's score of a method that gives requested items this accuracy alone."""
+def ideal_score(result: Result, accuracy: float) -> float:
+    """Return the paper's score if requested items had this accuracy and all else were untouched."""
     size = result["protocol"]["request_size"]
     fixed = [i for i, mark in enumerate(result["items"]["fixed"]) if mark == "1"]
     right = result["items"]["correct"][0]
@@ -73,98 +100,104 @@ def ideal_trade_off(result: Result, accuracy: float) -> float:
     return trade_off(fmean(forget), fmean(result["checkpoints"][0]["retain"].values()))
 
 
+def _paper_score(result: Result) -> float:
+    return float(result["scores"]["trade_off"])
+
+
+def _guessed_score(result: Result) -> float:
+    return trade_off(_chance(result), fmean(result["floors"][task]["random"] for task in STREAMS))
+
+
+def _chance(result: Result) -> float:
+    return float(result["floors"]["forget"]["random"])
+
+
 def _checkpoints(result: Result) -> list[int]:
     return [point["request"] for point in result["checkpoints"] if point["request"]]
 
 
-def _methods(cells: Cells) -> list[str]:
-    return [v for v in cells.variants("stream") if v not in (*ABLATIONS[1:], CONTROL)]
+def _numbers(cell: str, number: Callable[[Result], float]) -> Scores:
+    return {s: [number(read_cell(cell, s, seed)) for seed in SEEDS] for s in STREAMS}
 
 
-def _by_stream(cells: Cells, variant: str, number: Callable[[Result], float]) -> list[Seeds]:
-    return [cells.seeds("stream", stream, variant, number) for stream in STREAMS]
+def _over_streams(scores: Scores) -> list[float]:
+    return [fmean(values) for values in zip(*scores.values(), strict=True)]
 
 
-def _paper_scores(cells: Cells) -> dict[str, list[Seeds]]:
-    scores = {
-        variant_label(variant): _by_stream(
-            cells, variant, lambda result: float(result["scores"]["trade_off"])
-        )
-        for variant in _methods(cells)
+def _best_first(scores: Mapping[str, Scores]) -> list[str]:
+    return sorted(scores, key=lambda name: -fmean(_over_streams(scores[name])))
+
+
+def _text(values: list[float], digits: int = 1) -> str:
+    mean, interval = t_interval(values)
+    reach = f" ± {interval.high - mean:.{digits}f}" if interval else ""
+    return f"{mean:.{digits}f}{reach}"
+
+
+def _scores_table(paper: Mapping[str, Scores]) -> Table:
+    ideals = {
+        "*ideal: requested items wrong*": _numbers("none", lambda result: ideal_score(result, 0.0)),
+        "*ideal: requested items at chance*": _numbers(
+            "none", lambda result: ideal_score(result, _chance(result))
+        ),
     }
-    scores[variant_label(GUESSING)] = [
-        guessed_score(cells, stream, "trade_off") for stream in STREAMS
-    ]
-    return scores
-
-
-def _best_first(scores: dict[str, list[Seeds]]) -> list[str]:
-    return sorted(scores, key=lambda name: -combine(scores[name]).mean()[0])
-
-
-def _scores_table(cells: Cells) -> Table:
-    scores = _paper_scores(cells)
-    for name, accuracy in _IDEALS.items():
-        scores[name] = _by_stream(
-            cells,
-            "none",
-            lambda result, accuracy=accuracy: ideal_trade_off(result, accuracy(result)),
-        )
+    scores = {**paper, **ideals}
     rows = [
-        [name, *(part.text(1) for part in scores[name]), combine(scores[name]).text(1)]
+        [name, *(_text(scores[name][s]) for s in STREAMS), _text(_over_streams(scores[name]))]
         for name in _best_first(scores)
     ]
     return Table(
         "scores",
         "The paper's Trade-off (higher is better)",
-        ["Method", *map(task_label, STREAMS), "Mean"],
+        ["Method", *(_TASKS[s] for s in STREAMS), "Mean"],
         rows,
-        f"{_INTERVALS} The two ideal rows are computed, not run: they change the requested items, "
-        "nothing else.",
+        f"{_INTERVALS} The two ideal rows are computed, not run: they change the requested items "
+        "and nothing else.",
     )
 
 
-def _requested_table(cells: Cells) -> Table:
-    scores = {
-        variant_label(variant): _by_stream(cells, variant, requested_trade_off)
-        for variant in _methods(cells)
-    }
-    names = {variant_label(variant): variant for variant in _methods(cells)}
+def _requested_table(requested: Mapping[str, Scores]) -> Table:
     rows = []
-    for name in _best_first(scores):
-        variant = names[name]
-        forgotten = _by_stream(cells, variant, requested_forgetting)
-        kept = _by_stream(cells, variant, keeping)
+    for name in _best_first(requested):
+        forgotten, kept, others = (
+            _numbers(METHODS[name], number)
+            for number in (requested_forgetting, keeping, not_yet_requested)
+        )
         texts = [
-            f"{score.mean()[0]:.1f} ({max(lost.mean()[0], 0.0):.0f}, {left.mean()[0]:.0f})"
-            for score, lost, left in zip(scores[name], forgotten, kept, strict=True)
+            f"{fmean(requested[name][s]):.1f} "
+            f"({max(fmean(forgotten[s]), 0.0):.0f}, {fmean(kept[s]):.0f})"
+            for s in STREAMS
         ]
-        others = [part.mean()[0] for part in _by_stream(cells, variant, not_yet_requested)]
-        spared = " / ".join(f"{value:.0f}" for value in others)
-        rows.append([name, *texts, combine(scores[name]).text(1), spared])
+        spared = " / ".join(f"{fmean(others[s]):.0f}" for s in STREAMS)
+        rows.append([name, *texts, _text(_over_streams(requested[name])), spared])
     return Table(
         "requested",
         "Requested items only, no credit below chance (higher is better)",
-        ["Method", *map(task_label, STREAMS), "Mean", "Not yet requested, still right %"],
+        ["Method", *(_TASKS[s] for s in STREAMS), "Mean", "Not yet requested, still right %"],
         rows,
         f"In brackets: forgotten, kept. {_INTERVALS}",
     )
 
 
-def _readme_table(cells: Cells) -> Table:
-    scores = _paper_scores(cells)
-    requested = {
-        variant_label(variant): combine(_by_stream(cells, variant, requested_trade_off)).text(1)
-        for variant in _methods(cells)
-    }
-    rows = [
-        [name, combine(scores[name]).text(), requested.get(name, "")]
-        for name in _best_first(scores)
-        if name not in map(variant_label, ("none", "tfr-paper"))
-    ]
+def _readme_table(paper: Mapping[str, Scores], requested: Mapping[str, Scores]) -> Table:
+    names = [name for name in _best_first(paper) if name not in (UNTOUCHED, PAPER_RULE)]
+    rows = []
+    for name in names:
+        other = _text(_over_streams(requested[name])) if name in requested else ""
+        rows.append([name, _text(_over_streams(paper[name]), 2), other])
     return Table(
         "readme",
         "Mean over three streams and three seeds, ± half of the 95 % interval over seeds",
         ["Method", "Trade-off (the paper's score)", "Requested items only, floored at chance"],
         rows,
     )
+
+
+def main() -> None:
+    tables = reader_tables()
+    for document in DOCUMENTS:
+        document.write_text(fill_document(document.read_text(), tables))
+
+
+if __name__ == "__main__":
+    main()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.reader_tables import reader_tables
-from benchmarks.results_document import DOCUMENT, FOR_READERS, RUN
+from benchmarks.results_document import DOCUMENT, RUN
 from tests.datasets import needs_real, real_source
 from tfrnet_bench.document import stale_tables
 from tfrnet_bench.results import read_run
@@ -32,29 +31,6 @@ def test_the_tables_beside_the_results_are_theirs(run):
     for table in tables:
         for ending, render in (("md", markdown), ("csv", csv_text), ("tex", latex)):
             assert (RUN / "tables" / f"{table.name}.{ending}").read_text() == render(table)
-
-
-def test_the_pages_for_readers_show_the_results(run):
-    tables = reader_tables(run)
-    for page in FOR_READERS:
-        assert stale_tables(page.read_text(), tables) == []
-    text = "".join(page.read_text() for page in FOR_READERS)
-    assert [table.name for table in tables if f"<!-- table: {table.name} -->" not in text] == []
-
-
-def test_what_the_results_page_says_of_guard_and_retain_losses(run):
-    guard, retain, deepest = [], [], 0.0
-    for result in run.results:
-        if (result["kind"], result["variant"]) == ("stream", "tfr"):
-            requests = result["requests"]
-            guard.append(requests[-1]["guard_loss_after"] / requests[0]["guard_loss_before"])
-            losses = [request["retain_loss_before"] for request in requests]
-            retain.append(sum(losses[-5:]) / sum(losses[:5]))
-            deepest = max(deepest, *(request["forget_loss_after"] for request in requests))
-    text = " ".join(FOR_READERS[1].read_text().split())
-    assert f"guard loss ends {min(guard):.1f} to {max(guard):.1f} times where it began" in text
-    assert f"is {min(retain):.1f} to {max(retain):.1f} times that of the first" in text
-    assert f"up to {deepest:.0f} nats" in text
 
 
 def test_the_main_experiment_has_three_reporting_seeds_of_every_method(run):
