@@ -148,7 +148,7 @@ def _lead(
     device: torch.device,
 ) -> dict[str, Any]:
     message = Load(options.shape, "auto")
-    team.tell(message)
+    team.broadcast(message)
     loaded = load_together(team, lambda: load(message))
     writer = Writer(options.shape, _LENGTH)
     config = TFRConfig(

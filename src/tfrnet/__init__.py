@@ -6,7 +6,7 @@ The public names are loaded when first used, so that `import tfrnet` stays insta
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from tfrnet.core import __version__
 
 _HOMES = {
     "TFRConfig": "tfrnet.methods.tfr.config",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tfrnet.core.errors import InputError, TfrnetWarning
+from tfrnet.core.errors import InputError, StateError, TfrnetWarning
 from tfrnet.core.outcome import Outcome
 from tfrnet.core.settings import Settings
 from tfrnet.core.team import SOLO, Team
@@ -41,14 +41,15 @@ class Session:
 
     A new state is made where none is. An existing one brings its own method, config, seed and
     guard examples; settings given here must agree with it. `method` is one of
-    `tfrnet.method.method_names()`, TFR-Net without it.
+    `tfrnet.method.method_names()`, TFR-Net without it. A `StateStore` that is open for writing may
+    stand for its folder; it is the session's from then on.
     """
 
     def __init__(
         self,
         model: PreTrainedModel,
         tokenizer: PreTrainedTokenizerBase,
-        state: str | Path,
+        state: str | Path | StateStore,
         retain: Sequence[Example],
         *,
         method: str | None = None,
@@ -62,16 +63,13 @@ class Session:
         compiled: bool = False,
         team: Team = SOLO,
     ) -> None:
-        folder = Path(state)
         self.keep = keep
         self.team = team
-        known = StateStore.open(folder, write=True) if StateStore.exists(folder) else None
-        # Taken first: a method may put modules of its own into the model.
-        base = known_fingerprint(model)
+        folder, known = _opened(state)
         try:
+            # Taken first: a method may put modules of its own into the model.
+            base = known_fingerprint(model)
             if known:
-                for repair in known.repairs:
-                    warnings.warn(f"repaired {folder}: {repair}", TfrnetWarning, stacklevel=2)
                 known.manifest.refuse_method(folder, method)
                 made = settings_of(known.manifest)
                 known.manifest.refuse_settings(folder, made, config, seed)
@@ -117,7 +115,7 @@ class Session:
     def _begin_together(self) -> None:
         """Let the other processes, if there are any, do what was done here."""
         net = self.unlearner
-        self.team.tell(
+        self.team.broadcast(
             Begin(net.method, net.config.to_dict(), net.retain, net.guard, net.seed, net.passes)
         )
         with self.team.together():
@@ -139,7 +137,7 @@ class Session:
         self.store.refresh()
         state, seen = read_state(self.store), self.store.history.requests_seen
         if not self.team.is_over:
-            self.team.tell(Restore(state.tensors(), seen))
+            self.team.broadcast(Restore(state.tensors(), seen))
         self.unlearner.restore(state)
         self.unlearner.requests_seen = seen
 
@@ -167,7 +165,7 @@ class Session:
         """Apply one request and commit it, or leave everything as it was."""
         refuse_applied(self.store, request)
         store, net = self.store, self.unlearner
-        self.team.tell(Propose(request))
+        self.team.broadcast(Propose(request))
         with self.team.together():  # an error in here is one for all
             proposal = net.propose(request, report)
             if self.team.size > 1:
@@ -187,7 +185,7 @@ class Session:
         try:
             state = proposal.state if proposal.outcome.accepted else None
             store.commit(record, state, self.keep or _affordable(proposal.outcome.memory["state"]))
-            self.team.tell(Adopt())
+            self.team.broadcast(Adopt())
             net.adopt(proposal)
         except BaseException:
             # The commit may or may not have reached the disk; the disk knows.
@@ -218,6 +216,21 @@ class Session:
             self.store.rollback(generation, self.keep)
         finally:
             self._sync()
+
+
+def _opened(state: str | Path | StateStore) -> tuple[Path, StateStore | None]:
+    """Return a state's folder, and the state itself, open for writing, if there is one."""
+    if isinstance(state, StateStore):
+        if not state.is_writable:
+            raise StateError(f"state {state.layout.folder} must be opened for writing first")
+        return state.layout.folder, state
+    folder = Path(state)
+    if not StateStore.exists(folder):
+        return folder, None
+    store = StateStore.open(folder, write=True)
+    for repair in store.repairs:
+        warnings.warn(f"repaired {folder}: {repair}", TfrnetWarning, stacklevel=3)
+    return folder, store
 
 
 def _affordable(size: int) -> int | None:

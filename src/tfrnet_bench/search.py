@@ -20,9 +20,8 @@ from typing import Any
 from tfrnet.core.errors import InputError
 from tfrnet.data.protocol import STREAMS, Sizes, Split, make_split
 from tfrnet.data.sources import Source
-from tfrnet.method import find_method
 from tfrnet.models.load import LoadedModel, load_model, use_tensor_cores
-from tfrnet_bench.grid import grid
+from tfrnet_bench.grid import grid, search_space
 from tfrnet_bench.trial import UNTOUCHED, Trial, run_trial
 
 # Seeds below this are for reporting.
@@ -49,7 +48,7 @@ class SearchPlan:
                 f"such as {FIRST_TUNING_SEED}"
             )
         for method in self.methods:
-            find_method(method)
+            search_space(method)
 
     def trials(self) -> list[Trial]:
         """Return all trials: the untouched model, then every method's first point, and so on."""

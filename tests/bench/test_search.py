@@ -11,7 +11,7 @@ from tests.datasets import made_up_folder
 from tfrnet.core.errors import InputError
 from tfrnet.data.sources import Source
 from tfrnet.method import find_method, method_names
-from tfrnet_bench.grid import grid, search_space
+from tfrnet_bench.grid import grid, search_space, searchable
 from tfrnet_bench.search import Machine, SearchPlan, choose, read_rows, run_search
 
 
@@ -48,6 +48,17 @@ def test_reporting_seeds_are_not_tuned_on():
 def test_unknown_methods_are_named_before_anything_is_loaded():
     with pytest.raises(InputError, match="unknown method 'nope'"):
         SearchPlan(methods=("ga", "nope"))
+
+
+def test_a_method_that_says_nothing_to_search_is_left_out_unless_named(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(find_method("asu"), "search_space", None)
+    found, left_out = searchable()
+    assert left_out == ["asu"]
+    assert sorted([*found, "asu"]) == sorted(method_names())
+    with pytest.raises(InputError, match="method asu declares no search_space"):
+        SearchPlan(methods=("ga", "asu"))
 
 
 def row(method: str, point: int, stream: str, score: float) -> dict:

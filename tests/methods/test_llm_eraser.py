@@ -16,8 +16,8 @@ from tfrnet.method import find_method
 from tfrnet.methods.llm_eraser import importance as gathering
 from tfrnet.methods.llm_eraser.method import METHOD, LLMEraser, LLMEraserConfig, Pruning
 from tfrnet.methods.llm_eraser.pruning import MASK
-from tfrnet.training import loop
-from tfrnet.training import losses as objectives
+from tfrnet.models.forward import token_losses
+from tfrnet.training import loop, objectives
 
 IDS = torch.arange(1, 31).view(2, 15)
 TOTAL = 3 * 48
@@ -274,9 +274,7 @@ def test_a_request_that_diverges_while_scoring_is_rejected(monkeypatch, broken) 
     net.forget(first)
     state, after = net.state, logits(net.model)
     if broken == "loss":
-        monkeypatch.setattr(
-            loop, "token_losses", lambda *a: objectives.token_losses(*a) * float("nan")
-        )
+        monkeypatch.setattr(loop, "token_losses", lambda *a: token_losses(*a) * float("nan"))
     else:
         monkeypatch.setattr(
             gathering, "salience", lambda w, g, dim: (w * g).sum(1 - dim) * float("inf")

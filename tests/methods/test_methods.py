@@ -32,7 +32,8 @@ def _one_thread(_two_threads: None) -> None:
 def make(name: str, trained: str = "lora", model=None, seed: int = 0, batch_size=8, **settings):
     method = find_method(name)
     values = {"guard_examples": 4, "trained": trained, "learning_rate": 1e-3, "steps": 3}
-    values["lora_factor"] = 1.0
+    if trained == "lora":
+        values["lora_factor"] = 1.0
     config = method.config_class.from_dict(values | FITTING.get(name, {}) | settings)
     return method(
         model or tiny.make_trained_model(),
@@ -309,7 +310,7 @@ def test_rmu_pulls_at_the_position_that_predicts_a_one_token_answer():
     from tfrnet.data.examples import Encoded
     from tfrnet.models.forward import collate
     from tfrnet.models.layers import decoder_layers, hidden_after
-    from tfrnet.training.losses import to_control
+    from tfrnet.training.objectives import to_control
 
     model = tiny.make_trained_model()
     example = Encoded((5, 6, 7, 8, 9), answer_start=4)

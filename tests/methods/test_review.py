@@ -15,10 +15,10 @@ from tfrnet.core.errors import InputError
 from tfrnet.core.outcome import Outcome
 from tfrnet.data.examples import Example
 from tfrnet.data.requests import Request
+from tfrnet.models.forward import token_losses
 from tfrnet.session import Session
-from tfrnet.training.losses import token_losses
 from tfrnet.training.optimiser import MasterAdamW
-from tfrnet.training.weights import WeightsEffect
+from tfrnet.training.weights_effect import WeightsEffect
 
 
 @pytest.fixture(autouse=True)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tfrnet.cli.output import Output
 from tfrnet.core.settings import Settings
@@ -14,126 +15,119 @@ from tfrnet.data.requests import Request, read_examples, refuse_overlap
 from tfrnet.method import DEFAULT, find_method
 
 if TYPE_CHECKING:
+    from tfrnet.cli.options import SessionOptions
     from tfrnet.core.team import Team
     from tfrnet.models.load import LoadedModel
     from tfrnet.session import Session
+    from tfrnet.state.manifest import Manifest
+    from tfrnet.state.store import StateStore
 
 DEFAULT_MODEL = "smollm2-135m"
 
 
-@dataclass(frozen=True)
-class SessionOptions:
-    """What `forget` and `run` are told on the command line."""
+def lead(
+    work: Callable[[SessionOptions, Team], int], options: SessionOptions, output: Output
+) -> int:
+    """Do the work in the first of the processes launched, or the only one; the others follow.
 
-    state: Path
-    model: str | None
-    retain: Path
-    guard: Path | None
-    method: str | None
-    guarded: bool
-    preset: str | None
-    overrides: list[str]
-    seed: int | None
-    dtype: str
-    device: str
-    batch_size: int | None
-    keep: int | None
-    gradient_checkpointing: bool
-    compiled: bool
-    team: Team
-
-
-def lead(work: Callable[[SessionOptions], int], output: Output, device: str, **rest: Any) -> int:
-    """Do the work in the first of the processes launched, or the only one; the others follow."""
+    The work is given the options with the device of its process.
+    """
     from tfrnet.distributed.follow import follow
     from tfrnet.distributed.launch import joined_team
 
-    with joined_team(device) as (team, own_device):
+    with joined_team(options.device) as (team, own_device):
         if team.leads:
-            return work(SessionOptions(device=own_device, team=team, **rest))
+            return work(replace(options, device=own_device), team)
         place = team.device.type
         follow(team, lambda wanted: load(wanted.model, wanted.dtype, own_device, output, place))
         return 0
 
 
 def open_session(
-    options: SessionOptions, requests: Sequence[Request], output: Output, may_be_done: bool
+    options: SessionOptions,
+    team: Team,
+    requests: Sequence[Request],
+    output: Output,
+    may_be_done: bool,
 ) -> Session:
     """Check everything that can be checked without the model, then load it and open the state.
 
     `may_be_done` tells whether requests that are applied already are fine (they are in a stream).
     """
-    config = _chosen_config(options)
+    if options.method:
+        find_method(options.method)
     retain = read_examples(options.retain)
     guard = read_examples(options.guard) if options.guard else None
     refuse_overlap(requests, retain, "retain data")
     if guard:
         refuse_overlap(requests, guard, "guard data")
-    _check_state(options, config, requests, output, may_be_done)
-    name = model_name(options.model, options.state)
-    from tfrnet.distributed.messages import Load
-    from tfrnet.distributed.together import load_together
-    from tfrnet.session import Session
+    with ExitStack() as until_handed_over:
+        store = _open_state(options.state, output)
+        if store:
+            until_handed_over.enter_context(store)
+        config = _chosen_config(options, store.manifest if store else None)
+        if store:
+            _check_state(store, options, config, requests, may_be_done)
+        name = _model_name(options.model, store.manifest if store else None)
+        loaded = _load_together(name, options, team, output)
+        from tfrnet.session import Session
 
-    options.team.tell(Load(name, options.dtype))
-    place = options.team.device.type if options.team.size > 1 else None
-    loaded = load_together(
-        options.team, lambda: load(name, options.dtype, options.device, output, place)
-    )
-    return Session(
-        loaded.model,
-        loaded.tokenizer,
-        options.state,
-        retain,
-        guard=guard,
-        method=options.method,
-        config=config,
-        seed=options.seed,
-        batch_size=options.batch_size,
-        keep=options.keep,
-        model_name=name,
-        gradient_checkpointing=options.gradient_checkpointing,
-        compiled=options.compiled,
-        team=options.team,
-    )
+        session = Session(
+            *loaded,
+            store or options.state,
+            retain,
+            guard=guard,
+            method=options.method,
+            config=config,
+            seed=options.seed,
+            batch_size=options.batch_size,
+            keep=options.keep,
+            model_name=name,
+            gradient_checkpointing=options.gradient_checkpointing,
+            compiled=options.compiled,
+            team=team,
+        )
+        until_handed_over.pop_all()
+    return session
+
+
+def _open_state(folder: Path, output: Output) -> StateStore | None:
+    """Open a state for writing, if there is one: nobody else can while the model loads."""
+    from tfrnet.state.store import StateStore
+
+    if not StateStore.exists(folder):
+        return None
+    store = StateStore.open(folder, write=True)
+    for repair in store.repairs:
+        output.note(f"repaired {folder}: {repair}")
+    return store
 
 
 def _check_state(
+    store: StateStore,
     options: SessionOptions,
     config: Settings | None,
     requests: Sequence[Request],
-    output: Output,
     may_be_done: bool,
 ) -> None:
-    """Find out before a large model is loaded that a state is in use, damaged or done already."""
+    """Find out before a large model is loaded that a state is another or done already."""
     from tfrnet.method_state import settings_of
     from tfrnet.state.applied import is_applied, refuse_applied
-    from tfrnet.state.store import StateStore
 
-    folder = options.state
-    if not StateStore.exists(folder):
-        return
-    with StateStore.open(folder, write=True) as store:
-        store.manifest.refuse_method(folder, options.method)
-        made = settings_of(store.manifest)
-        store.manifest.refuse_settings(folder, made, config, options.seed)
-        for repair in store.repairs:
-            output.note(f"repaired {folder}: {repair}")
-        for request in requests:
-            (is_applied if may_be_done else refuse_applied)(store, request)
+    folder, manifest = options.state, store.manifest
+    manifest.refuse_method(folder, options.method)
+    manifest.refuse_settings(folder, settings_of(manifest), config, options.seed)
+    for request in requests:
+        (is_applied if may_be_done else refuse_applied)(store, request)
 
 
-def _chosen_config(options: SessionOptions) -> Settings | None:
+def _chosen_config(options: SessionOptions, known: Manifest | None) -> Settings | None:
     """Return the config asked for, or None where nothing was: an existing state has its own."""
-    if options.method:
-        find_method(options.method)
-    overrides = options.overrides + (["use_guard=true"] if options.guarded else [])
+    overrides = [*(options.overrides or ()), *(["use_guard=true"] if options.guarded else ())]
     if options.preset is None and not overrides:
         return None
     from tfrnet.method_state import settings_of
-    from tfrnet.state.store import StateStore
 
-    known = StateStore.open(options.state).manifest if StateStore.exists(options.state) else None
     base: Settings
     if known and options.method in (None, known.method) and options.preset is None:
         base = settings_of(known)
@@ -143,16 +137,30 @@ def _chosen_config(options: SessionOptions) -> Settings | None:
     return base.with_overrides(overrides)
 
 
+def _load_together(name: str, options: SessionOptions, team: Team, output: Output) -> LoadedModel:
+    """Load the model in this process and in those that follow it."""
+    from tfrnet.distributed.messages import Load
+    from tfrnet.distributed.together import load_together
+
+    team.broadcast(Load(name, options.dtype))
+    place = team.device.type if team.size > 1 else None
+    return load_together(team, lambda: load(name, options.dtype, options.device, output, place))
+
+
 def model_name(given: str | None, state: Path | None) -> str:
     """Return the model to load: the one given, the state's, or the default."""
+    from tfrnet.state.store import StateStore
+
+    if given or state is None or not StateStore.exists(state):
+        return _model_name(given, None)
+    return _model_name(None, StateStore.open(state).manifest)
+
+
+def _model_name(given: str | None, known: Manifest | None) -> str:
     if given:
         # A path is kept whole, so that the state finds its model from any folder.
         return str(Path(given).resolve()) if Path(given).exists() else given
-    from tfrnet.state.store import StateStore
-
-    if state and StateStore.exists(state):
-        return StateStore.open(state).manifest.model
-    return DEFAULT_MODEL
+    return known.model if known else DEFAULT_MODEL
 
 
 def load(

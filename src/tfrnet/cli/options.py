@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_type_hints
 
 import typer
+
+from tfrnet.method import DEFAULT, method_names
 
 DEFAULT_STATE = Path("tfrnet-state")
 
@@ -33,8 +38,8 @@ Guard = Annotated[
 Method = Annotated[
     str | None,
     typer.Option(
-        help="Method: tfr (the default), or a baseline: asu, ga, graddiff, llm-eraser, npo, o3, "
-        "rmu, simnpo. An existing state knows its method.",
+        help=f"Method: {DEFAULT} (the default), {', '.join(method_names()[1:])}. "
+        "An existing state knows its method.",
         show_default=False,
     ),
 ]
@@ -49,8 +54,9 @@ Guarded = Annotated[
 Preset = Annotated[
     str | None,
     typer.Option(
-        help="Settings: default, tuned (chosen by our search; of tfr the default), and of tfr also "
-        "paper and fisher (the step before the default's: cheaper, with a guard of 15 %).",
+        help="Settings: default, tuned (chosen by a search; of tfr the default), and of tfr also "
+        "paper and fisher (the step before the default's: cheaper, with a guard of 15 %). "
+        "'tfrnet settings' lists those of a method.",
         show_default=False,
     ),
 ]
@@ -121,3 +127,53 @@ DataSource = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
+
+
+@dataclass(frozen=True)
+class SessionOptions:
+    """What `forget` and `run` are told of the state, its method, and the model."""
+
+    retain: Retain
+    state: State = DEFAULT_STATE
+    model: Model = None
+    guard: Guard = None
+    method: Method = None
+    guarded: Guarded = False
+    preset: Preset = None
+    overrides: Set = None
+    seed: Seed = None
+    dtype: Dtype = "auto"
+    device: Device = "auto"
+    batch_size: BatchSize = None
+    keep: Keep = None
+    gradient_checkpointing: Checkpointing = False
+    compiled: Compiled = False
+
+
+def takes_session_options(command: Callable[..., int]) -> Callable[..., int]:
+    """Let typer see the fields of `SessionOptions` in the place of a command's `options`."""
+    hints = get_type_hints(command, include_extras=True)
+    shared = get_type_hints(SessionOptions, include_extras=True)
+    parameters = []
+    for parameter in inspect.signature(command).parameters.values():
+        if parameter.name != "options":
+            parameters.append((parameter.name, parameter.default, hints[parameter.name]))
+            continue
+        for field in fields(SessionOptions):
+            default = inspect.Parameter.empty if field.default is MISSING else field.default
+            parameters.append((field.name, default, shared[field.name]))
+
+    def spread(**values: Any) -> int:
+        options = SessionOptions(**{name: values.pop(name) for name in shared})
+        return command(options=options, **values)
+
+    spread.__doc__ = command.__doc__
+    spread.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint
+            )
+            for name, default, hint in parameters
+        ]
+    )
+    return spread

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 # A shortened step aims a little below the limit, so that rounding does not waste it.
 _AIM = 0.9
@@ -51,3 +52,25 @@ class Verdict:
 def guard_limit(before: float, relative: float, absolute: float) -> float:
     """Return the largest loss that eq. retain_guard accepts."""
     return (1 + relative) * before + absolute
+
+
+class GuardSettings(Protocol):
+    """The settings of a method that the guard asks for."""
+
+    @property
+    def use_guard(self) -> bool:
+        """Whether a request that breaks the guard is rejected."""
+
+    @property
+    def guard_relative(self) -> float:
+        """The largest relative rise of the guard loss."""
+
+    @property
+    def guard_absolute(self) -> float:
+        """The largest absolute rise of the guard loss."""
+
+
+def judge(before: float, after: float, settings: GuardSettings) -> Verdict:
+    """Ask the guard of a whole request; `use_guard=False` accepts any finite loss."""
+    limit = guard_limit(before, settings.guard_relative, settings.guard_absolute)
+    return Verdict(before, after, limit if settings.use_guard else math.inf)

@@ -49,7 +49,7 @@ class Team:
         for task in tasks:
             yield work(task)
 
-    def tell(self, message: Any) -> Any:
+    def broadcast(self, message: Any) -> Any:
         """Hand a message of the leader to all; the others pass None. Return it."""
         return message
 

@@ -6,7 +6,7 @@ import platform
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 
-import tfrnet
+from tfrnet.core import __version__
 
 
 def versions(*more: str) -> dict[str, str]:
@@ -16,4 +16,4 @@ def versions(*more: str) -> dict[str, str]:
         # A result that was computed is not lost over the name of a version.
         with suppress(PackageNotFoundError):
             found[name] = version(name)
-    return {"tfrnet": tfrnet.__version__, "python": platform.python_version()} | found
+    return {"tfrnet": __version__, "python": platform.python_version()} | found

@@ -25,7 +25,7 @@ def follow(team: Team, load: Callable[[Load], LoadedModel]) -> None:
     net: Unlearner[Any] | None = None
     proposal: Proposal[Any] | None = None
     try:
-        while not isinstance(message := team.tell(None), End):
+        while not isinstance(message := team.broadcast(None), End):
             match message:
                 case Load():
                     loaded = load_together(team, lambda: load(message))

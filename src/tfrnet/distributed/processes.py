@@ -1,8 +1,9 @@
 """A team of several processes, each with a model, over torch.distributed.
 
-Processes meet in two ways only. `tell`: the others wait for the leader's next message. `_gather`:
-all exchange an envelope that says where each is and what went wrong. Who fails on the way to a
-gathering still sends its envelope, so that all end with the same error, said by the first process.
+Processes meet in two ways only. `broadcast`: the others wait for the leader's next message.
+`_gather`: all exchange an envelope that says where each is and what went wrong. Who fails on the
+way to a gathering still sends its envelope, so that all end with the same error, said by the first
+process.
 """
 
 from __future__ import annotations
@@ -115,7 +116,7 @@ class ProcessTeam(Team):
 
     # Leading and following
 
-    def tell(self, message: Any) -> Any:
+    def broadcast(self, message: Any) -> Any:
         """Hand a message of the leader to all; the others pass None. Return it."""
         if self._is_over:
             raise TeamError("the processes have parted after an error; start the command again")
@@ -128,7 +129,7 @@ class ProcessTeam(Team):
         """Let the others go, if they still listen."""
         if self.leads and not self._is_over:
             with suppress(TeamError):  # who does not listen any more has gone already
-                self.tell(End())
+                self.broadcast(End())
         self._is_over = True
 
     # Going on together, or not at all

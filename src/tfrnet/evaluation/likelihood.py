@@ -22,6 +22,7 @@ from tfrnet.core.team import SOLO, Team
 from tfrnet.data.examples import Encoded
 from tfrnet.evaluation.token_scores import TokenScores, token_statistics
 from tfrnet.models.forward import head_sees_only, input_device
+from tfrnet.models.padding import padded
 from tfrnet.models.parts import in_parts
 from tfrnet.models.prompts import Prompts, rows_answer
 
@@ -180,7 +181,7 @@ def _score_batch(
     prefixes = [unit[0][1].ids[:length] for unit, length in zip(units, common, strict=True)]
     # One prompt for all answers of a unit, even where a long answer has cut its own shorter.
     prompts = [unit[0][1].ids[: unit[0][1].answer_start] for unit in units]
-    ids, mask = _padded(prefixes, "left")
+    ids, mask = padded(prefixes, "left")
     with rows_answer(prompts):
         statistics, cache = _forward(model, ids, mask, first, moments, keep_cache=bool(rest))
     yield from zip(first, statistics, strict=True)
@@ -204,7 +205,7 @@ def _continue(
         for p in range(max(part.answer.answer_start, part.start + 1), len(part.answer.ids))
     ]
     rows = torch.tensor([part.prefix for part in pack])
-    ids, mask = _padded([part.answer.ids[part.start : -1] for part in pack], "right")
+    ids, mask = padded([part.answer.ids[part.start : -1] for part in pack], "right")
     mask = torch.cat([prefix_mask[rows], mask], 1)
     with rows_answer([prompts[part.prefix] for part in pack]):
         statistics, _ = _forward(model, ids, mask, reads, moments, _rows_of(cache, rows))
@@ -246,17 +247,6 @@ def _common_length(answers: Sequence[Encoded]) -> int:
     """Return how many input tokens all answers share."""
     columns = zip(*(answer.ids[:-1] for answer in answers), strict=False)
     return sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, columns))
-
-
-def _padded(rows: Sequence[Sequence[int]], side: str) -> tuple[torch.Tensor, torch.Tensor]:
-    width = max(map(len, rows))
-    ids = torch.zeros(len(rows), width, dtype=torch.long)
-    mask = torch.zeros_like(ids)
-    for i, row in enumerate(rows):
-        where = slice(width - len(row), width) if side == "left" else slice(0, len(row))
-        ids[i, where] = torch.tensor(row)
-        mask[i, where] = 1
-    return ids, mask
 
 
 def _rows_of(cache: Any, rows: torch.Tensor) -> Any:

@@ -11,18 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import torch
-
 from tfrnet.core.search_space import SearchSpace
-from tfrnet.core.settings import option
-from tfrnet.training import losses as objectives
-from tfrnet.training.answers import AnswerUnlearner
-from tfrnet.training.loop import Part
-from tfrnet.training.settings import TrainingSettings
+from tfrnet.training.ascent import AscentSettings, AscentUnlearner
 
 
 @dataclass(frozen=True)
-class GAConfig(TrainingSettings):
+class GAConfig(AscentSettings):
     """Settings of gradient ascent."""
 
     tuned: ClassVar[Mapping[str, Any]] = {
@@ -31,10 +25,8 @@ class GAConfig(TrainingSettings):
         "forget_ceiling": 6.0,
     }
 
-    forget_ceiling: float = option(6.0, "forget loss in nats at which a request's steps end", 0)
 
-
-class GradientAscent(AnswerUnlearner):
+class GradientAscent(AscentUnlearner):
     """Raises the loss of the forget answers."""
 
     method = "ga"
@@ -42,16 +34,7 @@ class GradientAscent(AnswerUnlearner):
     about = "gradient ascent on the forget answers, without retain data"
     config_class = GAConfig
     search_space = SearchSpace(({"forget_ceiling": 6.0}, {"forget_ceiling": 3.0}))
-    mean_over = "tokens"
     config: GAConfig
-
-    def _ceiling(self) -> float:
-        return self.config.forget_ceiling
-
-    def _forget_loss(
-        self, logits: torch.Tensor, losses: torch.Tensor, part: Part, reference: Any
-    ) -> torch.Tensor:
-        return objectives.gradient_ascent(losses)
 
 
 METHOD = GradientAscent

@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 
 from tfrnet.core.search_space import SearchSpace
 from tfrnet.core.settings import option
-from tfrnet.methods.ga import GAConfig, GradientAscent
+from tfrnet.training.ascent import AscentSettings, AscentUnlearner
 
 
 @dataclass(frozen=True)
-class GradDiffConfig(GAConfig):
+class GradDiffConfig(AscentSettings):
     """Settings of gradient difference."""
 
     tuned: ClassVar[Mapping[str, Any]] = {"learning_rate": 5e-05, "steps": 5, "forget_weight": 1.0}
@@ -25,7 +25,7 @@ class GradDiffConfig(GAConfig):
     retain_weight: float = option(1.0, "weight of the retain loss", 0)
 
 
-class GradientDifference(GradientAscent):
+class GradientDifference(AscentUnlearner):
     """Raises the loss of the forget answers and lowers that of retain answers."""
 
     method = "graddiff"

@@ -16,8 +16,8 @@ import torch
 from tfrnet.core.search_space import SearchSpace
 from tfrnet.core.settings import option
 from tfrnet.data.examples import Encoded
-from tfrnet.models.forward import answer_logits
-from tfrnet.training import losses as objectives
+from tfrnet.models.forward import answer_logits, sum_by_example, token_losses
+from tfrnet.training import objectives
 from tfrnet.training.answers import AnswerUnlearner
 from tfrnet.training.loop import Part
 from tfrnet.training.settings import TrainingSettings
@@ -52,11 +52,9 @@ class NPO(AnswerUnlearner):
     def _reference(self, forget: list[Encoded]) -> torch.Tensor:
         with self._acting_as(self.config.reference):
             sums = [
-                objectives.sequence_sums(
-                    objectives.token_losses(
-                        answer_logits(self.model, part.batch), part.batch.targets
-                    ),
-                    part.batch.rows,
+                sum_by_example(
+                    token_losses(answer_logits(self.model, part.batch), part.batch.targets),
+                    part.batch,
                 )
                 for part in self._parts(forget)
             ]
@@ -65,7 +63,7 @@ class NPO(AnswerUnlearner):
     def _forget_loss(
         self, logits: torch.Tensor, losses: torch.Tensor, part: Part, reference: torch.Tensor
     ) -> torch.Tensor:
-        sums = objectives.sequence_sums(losses, part.batch.rows)
+        sums = sum_by_example(losses, part.batch)
         return objectives.npo(sums, reference[part.numbers], self.config.beta)
 
 

@@ -21,11 +21,11 @@ from tfrnet.core.settings import option
 from tfrnet.data.examples import Encoded
 from tfrnet.models.forward import collate, input_device
 from tfrnet.models.layers import decoder_layers, hidden_after
-from tfrnet.training import losses as objectives
+from tfrnet.training import objectives
 from tfrnet.training.loop import GradientUnlearner, Trainable, backward
-from tfrnet.training.lora import LoraEffect
+from tfrnet.training.lora_effect import LoraEffect
 from tfrnet.training.settings import TrainingSettings
-from tfrnet.training.weights import WeightsEffect
+from tfrnet.training.weights_effect import WeightsEffect
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

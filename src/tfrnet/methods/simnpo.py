@@ -15,7 +15,8 @@ import torch
 
 from tfrnet.core.search_space import SearchSpace
 from tfrnet.core.settings import option
-from tfrnet.training import losses as objectives
+from tfrnet.models.forward import mean_by_example
+from tfrnet.training import objectives
 from tfrnet.training.answers import AnswerUnlearner
 from tfrnet.training.loop import Part
 from tfrnet.training.settings import TrainingSettings
@@ -58,7 +59,7 @@ class SimNPO(AnswerUnlearner):
     def _forget_loss(
         self, logits: torch.Tensor, losses: torch.Tensor, part: Part, reference: Any
     ) -> torch.Tensor:
-        means = objectives.sequence_means(losses, part.batch.rows)
+        means = mean_by_example(losses, part.batch)
         return objectives.simnpo(means, self.config.beta, self.config.gamma)
 
 

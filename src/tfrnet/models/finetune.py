@@ -14,6 +14,7 @@ import torch
 from tfrnet.core.errors import InputError
 from tfrnet.data.examples import Encoded
 from tfrnet.models.forward import answer_losses, collate, input_device
+from tfrnet.models.lora import lora_config
 
 if TYPE_CHECKING:
     from peft import PeftModel
@@ -58,18 +59,15 @@ def finetune(
     report: Callable[[EpochRecord], None] | None = None,
 ) -> tuple[PeftModel, list[EpochRecord]]:
     """Train a LoRA adapter on all projections; return the model with it, and the log."""
-    from peft import LoraConfig, get_peft_model
+    from peft import get_peft_model
 
     if not examples:
         raise InputError("there is nothing to train on")
     torch.manual_seed(options.seed)
-    config = LoraConfig(
-        r=options.rank,
-        lora_alpha=options.alpha,
-        target_modules="all-linear",
-        task_type="CAUSAL_LM",
+    # PEFT's own wrapper, since the adapter is to be saved as PEFT saves it.
+    peft_model = get_peft_model(
+        model, lora_config(model, options.rank, options.alpha, "all-linear")
     )
-    peft_model = get_peft_model(model, config)
     trained = [p for p in peft_model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=options.learning_rate, weight_decay=0.0)
     plans = [list(_batches(examples, options, epoch)) for epoch in range(options.epochs)]

@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 from tfrnet.core.team import SOLO, Team, Tensors
 from tfrnet.data.examples import Encoded, batches
+from tfrnet.models.padding import PaddingSide, padded
 from tfrnet.models.parts import in_parts
 from tfrnet.models.prompts import rows_answer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
-
-PaddingSide = Literal["right", "left"]
 
 
 @dataclass(frozen=True)
@@ -62,17 +61,12 @@ def collate(
     examples: Sequence[Encoded], device: torch.device, padding_side: PaddingSide = "right"
 ) -> Batch:
     """Pad examples to one length."""
-    length = max(len(example.ids) for example in examples) - 1
-    ids = torch.zeros(len(examples), length, dtype=torch.long)
-    attention = torch.zeros_like(ids)
+    ids, attention = padded([example.ids[:-1] for example in examples], padding_side)
     rows: list[int] = []
     columns: list[int] = []
     targets: list[int] = []
     for row, example in enumerate(examples):
-        inputs = example.ids[:-1]
-        first = length - len(inputs) if padding_side == "left" else 0
-        ids[row, first : first + len(inputs)] = torch.tensor(inputs)
-        attention[row, first : first + len(inputs)] = 1
+        first = ids.shape[1] - len(example.ids) + 1 if padding_side == "left" else 0
         for position in range(example.answer_start, len(example.ids)):
             rows.append(row)
             columns.append(first + position - 1)
@@ -155,21 +149,35 @@ def answer_logits(model: PreTrainedModel, batch: Batch) -> torch.Tensor:
             use_cache=False,
             **extra,
         ).logits[0]
-    return logits if logits.dtype == torch.float64 else logits.float()
+    return at_least_float32(logits)
+
+
+def at_least_float32(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor in float32, or in float64 if it is so."""
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+
+
+def token_losses(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Return the negative log-likelihood of every answer token. [T, V], [T] -> [T]."""
+    wide = at_least_float32(logits)
+    # A model over several devices may answer on another than it was asked on.
+    return nn.functional.cross_entropy(wide, targets.to(wide.device), reduction="none")
+
+
+def sum_by_example(values: torch.Tensor, batch: Batch) -> torch.Tensor:
+    """Return each example's sum of a value per answer token. [T] -> [B]."""
+    sums = torch.zeros(batch.size, dtype=values.dtype, device=values.device)
+    return sums.index_add(0, batch.rows.to(values.device), values)
 
 
 def mean_by_example(values: torch.Tensor, batch: Batch) -> torch.Tensor:
     """Return each example's mean of a value per answer token. [T] -> [B]."""
-    sums = torch.zeros(batch.size, dtype=values.dtype, device=values.device)
-    sums = sums.index_add(0, batch.rows.to(values.device), values)
-    return sums / batch.answer_tokens.to(values.device)
+    return sum_by_example(values, batch) / batch.answer_tokens.to(values.device)
 
 
 def answer_losses(model: PreTrainedModel, batch: Batch) -> torch.Tensor:
     """Return L(x) of each example: the mean negative log-likelihood of its answer tokens. [B]."""
-    wide = answer_logits(model, batch)
-    losses = nn.functional.cross_entropy(wide, batch.targets.to(wide.device), reduction="none")
-    return mean_by_example(losses, batch)
+    return mean_by_example(token_losses(answer_logits(model, batch), batch.targets), batch)
 
 
 @torch.no_grad()

@@ -14,6 +14,7 @@ from tfrnet.core.team import SOLO, Team
 from tfrnet.data.examples import tokenise
 from tfrnet.models.forward import input_device
 from tfrnet.models.load import LoadedModel
+from tfrnet.models.padding import padded
 from tfrnet.models.parts import in_parts
 
 if TYPE_CHECKING:
@@ -73,12 +74,10 @@ def _generate(
 ) -> list[list[int]]:
     model, tokenizer = loaded
     ends = _ends(loaded)
-    width = max(map(len, rows))
     # Padding is masked; without a token of its own any will do.
-    known = [token for token in (tokenizer.pad_token_id, *ends, 0) if token is not None]
-    pad = known[0]
-    ids = torch.tensor([[pad] * (width - len(row)) + list(row) for row in rows])
-    mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows])
+    pad = next(token for token in (tokenizer.pad_token_id, *ends, 0) if token is not None)
+    ids, mask = padded(rows, "left", pad)
+    width = ids.shape[1]
     device = input_device(model)
     greedy = GenerationConfig(
         max_new_tokens=max_new_tokens, do_sample=False, eos_token_id=ends or None, pad_token_id=pad

@@ -30,7 +30,7 @@ class Layout:
         """Return the temporary files that a crash has left."""
         return [*self.folder.glob(".*.partial"), *self.generations.glob(".*.partial")]
 
-    def strangers(self) -> list[str]:
+    def unexpected_files(self) -> list[str]:
         """Return what lies in the folder and is no part of a state."""
         own = {"manifest.json", "key", "ledger.jsonl", "current.json", "generations", "lock"}
         return sorted(

@@ -86,9 +86,9 @@ class StateStore:
         """
         layout = Layout(folder)
         with _file_errors(folder, "made"):
-            if strangers := layout.strangers():
+            if unexpected := layout.unexpected_files():
                 raise StateError(
-                    f"{folder} holds other files ({strangers[0]}); a new state needs a folder "
+                    f"{folder} holds other files ({unexpected[0]}); a new state needs a folder "
                     "of its own"
                 )
             files.make_folder(layout.generations)
@@ -134,6 +134,11 @@ class StateStore:
         self.close()
 
     # Reading
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether it is open for writing, and so locked."""
+        return self._lock is not None
 
     @property
     def generation(self) -> int:

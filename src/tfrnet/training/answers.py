@@ -8,9 +8,8 @@ from typing import Any, ClassVar, Literal
 import torch
 
 from tfrnet.data.examples import Encoded
-from tfrnet.models.forward import answer_logits
+from tfrnet.models.forward import answer_logits, token_losses
 from tfrnet.training.loop import GradientUnlearner, Part, backward
-from tfrnet.training.losses import token_losses
 
 
 class AnswerUnlearner(GradientUnlearner):

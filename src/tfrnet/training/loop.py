@@ -13,17 +13,16 @@ import torch
 
 from tfrnet.core.cost import Account
 from tfrnet.core.errors import InputError
-from tfrnet.core.guard import Verdict, guard_limit
+from tfrnet.core.guard import judge
 from tfrnet.core.outcome import Outcome
 from tfrnet.core.tensors import TensorState
 from tfrnet.data.examples import Encoded, Example, with_eos
 from tfrnet.models.checkpointing import checkpointed
-from tfrnet.models.forward import Batch, answer_logits, collate, input_device
-from tfrnet.training.lora import LoraEffect
-from tfrnet.training.losses import token_losses
+from tfrnet.models.forward import Batch, answer_logits, collate, input_device, token_losses
+from tfrnet.training.lora_effect import LoraEffect
 from tfrnet.training.optimiser import MasterAdamW
 from tfrnet.training.settings import TrainingSettings
-from tfrnet.training.weights import WeightsEffect
+from tfrnet.training.weights_effect import WeightsEffect
 from tfrnet.unlearner import Proposal, Report, Unlearner
 
 if TYPE_CHECKING:
@@ -143,7 +142,7 @@ class GradientUnlearner(Unlearner[TensorState]):
         with account.time("forget_loss"):
             say("measuring the forget loss")
             forget_after = self._mean_loss(forget)
-        verdict = self._verdict(guard_before, self._timed_guard_loss(say, account))
+        verdict = judge(guard_before, self._timed_guard_loss(say, account), self.config)
         problem = trained.problem or _not_finite(state, forget_after, verdict.after)
         accepted = not problem and verdict.accepted
         outcome = Outcome(
@@ -187,11 +186,6 @@ class GradientUnlearner(Unlearner[TensorState]):
     def _ceiling(self) -> float:
         """Return the forget loss at which training ends before its last step."""
         return math.inf
-
-    def _verdict(self, before: float, after: float) -> Verdict:
-        config = self.config
-        limit = guard_limit(before, config.guard_relative, config.guard_absolute)
-        return Verdict(before, after, limit if config.use_guard else math.inf)
 
     # For methods
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from tfrnet.core.outcome import Outcome
-from tfrnet.evaluation.attacks.subject import Subject
+from tfrnet.evaluation.attacking.subject import Subject
 from tfrnet.evaluation.robustness import attack_names, relearning_figures, run_attacks
 from tfrnet.unlearner import Unlearner
 from tfrnet_bench.run.stream import CellRun, StreamData

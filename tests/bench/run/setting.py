@@ -8,7 +8,7 @@ from typing import Any
 from tests.datasets import made_up_folder, tofu_rows, write_lines
 from tfrnet.data.protocol import Sizes
 from tfrnet.data.sources import Source
-from tfrnet.evaluation.attacks.subject import AttackOptions
+from tfrnet.evaluation.attacking.subject import AttackOptions
 from tfrnet_bench.run.plan import BenchPlan, TofuSizes
 from tfrnet_bench.run.runner import Event, Tally, run_bench
 from tfrnet_bench.run.workshop import Machine

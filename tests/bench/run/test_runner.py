@@ -178,7 +178,7 @@ def test_a_model_that_a_method_has_damaged_is_loaded_anew(
     machine = make_machine(tmp_path)
     plan = make_plan(tiny_folder, methods=("ga", "tfr"))
     bench(plan, machine, tmp_path / "whole")
-    monkeypatch.setattr("tfrnet.training.weights.WeightsEffect.detach", lambda self: None)
+    monkeypatch.setattr("tfrnet.training.weights_effect.WeightsEffect.detach", lambda self: None)
     bench(plan, machine, tmp_path / "out")
     whole, damaged = results(tmp_path / "whole"), results(tmp_path / "out")
     for key in whole:

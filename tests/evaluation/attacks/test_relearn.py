@@ -6,11 +6,12 @@ import torch
 from tests import tiny
 from tfrnet.core.errors import InputError
 from tfrnet.data.examples import encode_all
-from tfrnet.evaluation.attacks.relearn import RelearnOptions, _shuffled, relearn
-from tfrnet.evaluation.attacks.weights import folded
+from tfrnet.evaluation.attacking.relearning import RelearnOptions, _shuffled, relearn
+from tfrnet.evaluation.attacking.weights import folded
 from tfrnet.masking.channels import find_channels
 from tfrnet.masking.mask import ChannelMask
 from tfrnet.models.forward import evaluate_losses
+from tfrnet.models.lora import ADAPTER
 
 ENCODED = encode_all(tiny.examples(6), tiny.make_tokenizer(), 64, "test")
 LORA = RelearnOptions(learning_rate=3e-2, batch_size=4, steps=(0, 1, 4))
@@ -83,7 +84,7 @@ def test_the_seed_also_decides_where_lora_starts():
 
     def start(seed):
         def measure():
-            return model.model.layers[0].self_attn.q_proj.lora_A["relearn"].weight.tolist()
+            return model.model.layers[0].self_attn.q_proj.lora_A[ADAPTER].weight.tolist()
 
         return relearn(model, ENCODED, changed(LORA, seed=seed, steps=(0,)), measure)
 
@@ -210,7 +211,7 @@ def test_lora_has_the_rank_and_the_scale_that_were_asked_for():
 
     def measure():
         layer = model.model.layers[0].self_attn.q_proj
-        return layer.lora_A["relearn"].weight.shape[0], layer.scaling["relearn"]
+        return layer.lora_A[ADAPTER].weight.shape[0], layer.scaling[ADAPTER]
 
     assert relearn(model, ENCODED, changed(LORA, rank=4, alpha=12), measure)[0][1] == (4, 3.0)
 

@@ -3,7 +3,7 @@ import math
 import pytest
 
 from tfrnet.core.guard import Verdict, guard_limit
-from tfrnet.methods.tfr.update import Candidate
+from tfrnet.methods.tfr.steps.common import Candidate
 
 
 @pytest.mark.parametrize(

@@ -3,35 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tfrnet.cli import options as opt
-from tfrnet.cli.opening import SessionOptions, lead, open_session
+from tfrnet.cli.opening import lead, open_session
 from tfrnet.cli.output import Output, outcome_line
+from tfrnet.cli.sharing import shared
 from tfrnet.core.errors import InterruptError
 
+if TYPE_CHECKING:
+    from tfrnet.core.team import Team
 
+
+@shared
+@opt.takes_session_options
 def command(
     request: Annotated[
         Path, typer.Option(help='One request: {"id": ..., "examples": [...]} on one line.')
     ],
-    retain: opt.Retain,
-    state: opt.State = opt.DEFAULT_STATE,
-    model: opt.Model = None,
-    guard: opt.Guard = None,
-    method: opt.Method = None,
-    guarded: opt.Guarded = False,
-    preset: opt.Preset = None,
-    overrides: opt.Set = None,
-    seed: opt.Seed = None,
-    dtype: opt.Dtype = "auto",
-    device: opt.Device = "auto",
-    batch_size: opt.BatchSize = None,
-    keep: opt.Keep = None,
-    gradient_checkpointing: opt.Checkpointing = False,
-    compiled: opt.Compiled = False,
+    options: opt.SessionOptions,
     as_json: opt.AsJson = False,
 ) -> int:
     """Forget one request by a method, and commit what came of it if the guard agrees.
@@ -40,33 +32,15 @@ def command(
     2: the input cannot be used.
     """
     output = Output(as_json)
-    return lead(
-        lambda options: _forget(request, options, output),
-        output,
-        device=device,
-        state=state,
-        model=model,
-        retain=retain,
-        guard=guard,
-        method=method,
-        guarded=guarded,
-        preset=preset,
-        overrides=overrides or [],
-        seed=seed,
-        dtype=dtype,
-        batch_size=batch_size,
-        keep=keep,
-        gradient_checkpointing=gradient_checkpointing,
-        compiled=compiled,
-    )
+    return lead(lambda own, team: _forget(request, own, team, output), options, output)
 
 
-def _forget(request: Path, options: SessionOptions, output: Output) -> int:
+def _forget(request: Path, options: opt.SessionOptions, team: Team, output: Output) -> int:
     from tfrnet.data.requests import read_one_request
 
     wanted = read_one_request(request)
     with (
-        open_session(options, [wanted], output, may_be_done=False) as session,
+        open_session(options, team, [wanted], output, may_be_done=False) as session,
         output.progress(1, "forgetting") as steps,
     ):
         try:

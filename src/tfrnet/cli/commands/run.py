@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tfrnet.cli import options as opt
-from tfrnet.cli.opening import SessionOptions, lead, open_session
+from tfrnet.cli.opening import lead, open_session
 from tfrnet.cli.output import Output, outcome_line
+from tfrnet.cli.sharing import shared
 from tfrnet.core.errors import InterruptError
 
+if TYPE_CHECKING:
+    from tfrnet.core.team import Team
 
+
+@shared
+@opt.takes_session_options
 def command(
     stream: Annotated[Path, typer.Option(help="JSON Lines of requests, applied in order.")],
-    retain: opt.Retain,
-    state: opt.State = opt.DEFAULT_STATE,
-    model: opt.Model = None,
-    guard: opt.Guard = None,
-    method: opt.Method = None,
-    guarded: opt.Guarded = False,
-    preset: opt.Preset = None,
-    overrides: opt.Set = None,
-    seed: opt.Seed = None,
-    dtype: opt.Dtype = "auto",
-    device: opt.Device = "auto",
-    batch_size: opt.BatchSize = None,
-    keep: opt.Keep = None,
-    gradient_checkpointing: opt.Checkpointing = False,
-    compiled: opt.Compiled = False,
+    options: opt.SessionOptions,
     retry_rejected: Annotated[
         bool, typer.Option("--retry-rejected", help="Try requests again that were rejected.")
     ] = False,
@@ -46,35 +38,19 @@ def command(
     result.
     """
     output = Output(as_json)
-    return lead(
-        lambda options: _run(stream, options, retry_rejected, output),
-        output,
-        device=device,
-        state=state,
-        model=model,
-        retain=retain,
-        guard=guard,
-        method=method,
-        guarded=guarded,
-        preset=preset,
-        overrides=overrides or [],
-        seed=seed,
-        dtype=dtype,
-        batch_size=batch_size,
-        keep=keep,
-        gradient_checkpointing=gradient_checkpointing,
-        compiled=compiled,
-    )
+    return lead(lambda own, team: _run(stream, own, team, retry_rejected, output), options, output)
 
 
-def _run(stream: Path, options: SessionOptions, retry_rejected: bool, output: Output) -> int:
+def _run(
+    stream: Path, options: opt.SessionOptions, team: Team, retry_rejected: bool, output: Output
+) -> int:
     from tfrnet.data.requests import read_requests
 
     requests = read_requests(stream)
     outcomes = []
     skipped: list[str] = []
     with (
-        open_session(options, requests, output, may_be_done=True) as session,
+        open_session(options, team, requests, output, may_be_done=True) as session,
         output.progress(len(requests), "requests") as steps,
     ):
 

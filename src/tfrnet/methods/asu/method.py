@@ -18,8 +18,8 @@ from tfrnet.core.search_space import SearchSpace
 from tfrnet.core.settings import option
 from tfrnet.data.examples import Encoded
 from tfrnet.methods.asu.attention import smoothed_attention
-from tfrnet.models.forward import answer_logits
-from tfrnet.training import losses as objectives
+from tfrnet.models.forward import answer_logits, mean_by_example, token_losses
+from tfrnet.training import objectives
 from tfrnet.training.answers import AnswerUnlearner
 from tfrnet.training.loop import Part
 from tfrnet.training.settings import TrainingSettings
@@ -73,14 +73,14 @@ class ASU(AnswerUnlearner):
             for part in self._parts(forget):
                 logits = answer_logits(self.model, part.batch)
                 log_probs[part.numbers[0]] = torch.log_softmax(logits, -1)
-                losses.append(objectives.token_losses(logits, part.batch.targets))
+                losses.append(token_losses(logits, part.batch.targets))
         return Teacher(log_probs, float(torch.cat(losses).mean()))
 
     def _forget_loss(
         self, logits: torch.Tensor, losses: torch.Tensor, part: Part, reference: Teacher
     ) -> torch.Tensor:
         teacher = reference.log_probs[part.numbers[0]]
-        return objectives.distillation(logits, teacher, part.batch.rows)
+        return mean_by_example(objectives.divergences(logits, teacher), part.batch).mean()
 
     def _details(self, reference: Teacher) -> dict[str, Any]:
         return {"teacher_loss": reference.loss}

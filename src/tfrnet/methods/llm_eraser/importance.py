@@ -46,12 +46,12 @@ def gathered_importance(
         for number in dict.fromkeys(layers):
             for part, dim in CHANNEL_DIM.items():
                 name = effect.mlps[number].projection(part)
-                gatherer = _Gatherer(effect, name, dim, passes, parts[number])
-                stack.callback(gatherer.release)
+                hook = _ImportanceHook(effect, name, dim, passes, parts[number])
+                stack.callback(hook.release)
         yield importance
 
 
-class _Gatherer:
+class _ImportanceHook:
     """Adds one weight's part to its layer's importance."""
 
     def __init__(

@@ -27,7 +27,7 @@ from tfrnet.methods.llm_eraser import scores as scoring
 from tfrnet.methods.llm_eraser.importance import gathered_importance, refuse_unscored
 from tfrnet.methods.llm_eraser.pruning import MASK, PrunedEffect
 from tfrnet.models.checkpointing import checkpointed
-from tfrnet.training import losses as objectives
+from tfrnet.training import objectives
 from tfrnet.training.answers import AnswerUnlearner
 from tfrnet.training.loop import DivergedError, Part
 from tfrnet.training.settings import TrainingSettings

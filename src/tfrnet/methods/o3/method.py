@@ -23,7 +23,7 @@ from tfrnet.core.tensors import TensorState
 from tfrnet.data.examples import Encoded
 from tfrnet.data.requests import Request
 from tfrnet.methods.o3.detector import DetectorSettings
-from tfrnet.methods.o3.effect import GatedLoraEffect
+from tfrnet.methods.o3.gated_lora import GatedLoraEffect
 from tfrnet.methods.o3.prompt_memory import (
     Memory,
     earlier_factors,
@@ -101,8 +101,8 @@ class O3(AnswerUnlearner):
     about = "O3: an adapter with random answers, switched on by a detector of forget prompts"
     config_class = O3Config
     search_space = SearchSpace(({"gate": "tofu"}, {"gate": "soft"}))
-    # An adapter that a detector switches on is no ordinary weight.
     exportable = False
+    why_not_exportable = "how much of its adapter acts depends on the prompt"
     mean_over = "tokens"
     reference_stage = "reading the prompts"
     config: O3Config

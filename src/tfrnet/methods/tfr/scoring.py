@@ -20,12 +20,12 @@ from tfrnet.masking.mask import ChannelMask
 from tfrnet.models.checkpointing import can_be_checkpointed, checkpointed
 from tfrnet.models.forward import (
     Batch,
-    PaddingSide,
     answer_losses,
     collate,
     frozen,
     input_device,
 )
+from tfrnet.models.padding import PaddingSide
 from tfrnet.models.parts import in_parts
 
 if TYPE_CHECKING:

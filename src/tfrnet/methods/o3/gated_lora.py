@@ -1,0 +1,221 @@
+"""The adapter with one weight per prompt: W h + w(x) (alpha / r) B A h."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from tfrnet.core.errors import InputError
+from tfrnet.core.tensors import State
+from tfrnet.methods.o3.detector import Detector, DetectorSettings
+from tfrnet.methods.o3.prompt_memory import Memory, prompt_key
+from tfrnet.methods.o3.rows import Call, RowWeights
+from tfrnet.models.forward import input_device
+from tfrnet.models.layers import decoder_layers, hidden_after_each
+from tfrnet.models.lora import ADAPTER
+from tfrnet.models.padding import padded
+from tfrnet.models.prompts import known_prompts
+from tfrnet.training.lora_effect import LoraEffect
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+Prompt = tuple[int, ...]
+
+
+class GatedLoraEffect(LoraEffect):
+    """LoRA that is on for prompts like those forgotten, and off for others.
+
+    Every pass of the model looks up its rows' prompts first: those that `rows_answer` names; else
+    the rows themselves; else, where the pass goes on from stored keys and values, those of the pass
+    before. An unknown prompt costs a pass through half of the layers, once.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        rank: int,
+        alpha: float,
+        target_modules: str | tuple[str, ...] = "all-linear",
+        seed: int = 0,
+        settings: DetectorSettings | None = None,
+        batch_size: int = 8,
+    ) -> None:
+        self.settings = settings or DetectorSettings()
+        self.batch_size = batch_size
+        # What weighing costs, to be set against the model's own work.
+        self.detector_passes = 0
+        self.detector_tokens = 0
+        self.detector_seconds = 0.0
+        self.model_tokens = 0
+        self._detector: Detector | None = None
+        self._recent: list[tuple[Memory, Detector, dict[int, float]]] = []
+        self._weights: dict[int, float] = {}
+        self._last: torch.Tensor | None = None
+        self._gated = True
+        self._rows = RowWeights()
+        self._handles: list[Any] = []
+        super().__init__(model, rank, alpha, target_modules, seed)
+        self._rows.watch(layer.lora_B[ADAPTER] for layer in self.layers.values())
+        self._handles.append(model.register_forward_pre_hook(self._weigh, with_kwargs=True))
+
+    # What every effect offers
+
+    def show(self, state: State) -> None:
+        """Let the model act as in a state."""
+        super().show(state)
+        self._last = None
+        memory = Memory.from_tensors(state.tensors())
+        if memory is None:
+            self._detector, self._weights = None, {}
+            self._rows.set(None)
+            return
+        # A request goes to its new state, back, and there again: that must not fit anything twice.
+        for known, detector, weights in self._recent:
+            if known.features is memory.features:
+                self._detector, self._weights = detector, weights
+                return
+        self._detector, self._weights = Detector(memory, self.settings), {}
+        self._recent = [*self._recent[-1:], (memory, self._detector, self._weights)]
+
+    def folded(self) -> dict[str, torch.Tensor]:
+        """Say why there are no weights that act like this."""
+        raise InputError(
+            "a state of o3 cannot be folded into weights: how much of the adapter acts depends on "
+            "the prompt"
+        )
+
+    @contextmanager
+    def lifted(self) -> Iterator[None]:
+        """Give the model its own modules back for a while; prompts are not weighed."""
+        gated, self._gated = self._gated, False
+        try:
+            with super().lifted():
+                yield
+        finally:
+            self._gated = gated
+
+    def detach(self) -> None:
+        """Take hooks and adapter off: the model has its own modules again."""
+        self._rows.release()
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+        super().detach()
+
+    # What O3 needs
+
+    @property
+    def detector(self) -> Detector | None:
+        """The detector of the shown state, if there is one."""
+        return self._detector
+
+    @property
+    def detector_share(self) -> float:
+        """Tokens through layers for weighing, per token through layers for the model itself."""
+        layers = decoder_layers(self.model)
+        share = self._depth(len(layers)) / len(layers)
+        return share * self.detector_tokens / max(self.model_tokens, 1)
+
+    @contextmanager
+    def fully_on(self) -> Iterator[None]:
+        """Let the adapter act on every row alike, as in training."""
+        self._gated = False
+        self._rows.set(None)
+        try:
+            yield
+        finally:
+            self._gated = True
+
+    @torch.no_grad()
+    def features(self, prompts: Sequence[Prompt]) -> torch.Tensor:
+        """Return the base model's mean hidden state of each prompt, by layer. [m, L, d], float32.
+
+        The states are those after the first half of the layers; padding is left out, and so is the
+        first token where the settings say so.
+        """
+        layers = decoder_layers(self.model)
+        wanted = layers[: self._depth(len(layers))]
+        device = input_device(self.model)
+        found = []
+        started = time.perf_counter()
+        gated, self._gated = self._gated, False
+        try:
+            for start in range(0, len(prompts), self.batch_size):
+                part = prompts[start : start + self.batch_size]
+                ids, mask = (tensor.to(device) for tensor in padded(part))
+                pooled = _without_first(mask) if self.settings.skip_first else mask
+                self._rows.set(torch.zeros(len(part)), ids.shape[1])
+                states = hidden_after_each(self.model, wanted, ids, mask)
+                found.append(torch.stack([_mean(hidden, pooled) for hidden in states], 1).cpu())
+                self.detector_passes += 1
+                self.detector_tokens += ids.numel()
+        finally:
+            self._gated = gated
+            self._rows.set(None)
+        self.detector_seconds += time.perf_counter() - started
+        features = torch.cat(found)
+        if not bool(torch.isfinite(features).all()):
+            raise InputError(
+                "the model's hidden states are not finite, so o3 cannot tell prompts apart; a "
+                "model that overflows in half precision needs bfloat16 or float32"
+            )
+        return features
+
+    def weights_of(self, prompts: Sequence[Prompt]) -> list[float]:
+        """Return the adapter's weight for each prompt in the shown state."""
+        if self._detector is None:
+            return [0.0] * len(prompts)
+        keys = [prompt_key(prompt) for prompt in prompts]
+        fresh = {k: p for k, p in zip(keys, prompts, strict=True) if k not in self._weights}
+        if fresh:
+            started = time.perf_counter()
+            before = self.detector_seconds
+            unknown = list(fresh.values())
+            weights = self._detector.weights(unknown, self.features(unknown))
+            self._weights.update(zip(fresh, weights, strict=True))
+            self.detector_seconds = before + time.perf_counter() - started
+        return [self._weights[key] for key in keys]
+
+    def _weigh(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Set the weights of the rows of a pass that is about to begin."""
+        if self._detector is None or not self._gated:
+            return
+        call = Call.of(args, kwargs)
+        self.model_tokens += call.input_ids.numel()
+        prompts = known_prompts()
+        if prompts is None and not call.goes_on:
+            prompts = call.rows()
+        if prompts is not None:
+            self._last = torch.tensor(self.weights_of([tuple(prompt) for prompt in prompts]))
+        if self._last is None or len(self._last) != len(call.input_ids):
+            raise InputError(
+                f"o3 knows the prompts of {0 if self._last is None else len(self._last)} rows, but "
+                f"the model is given {len(call.input_ids)}; begin with a pass over the prompts"
+            )
+        self._rows.set(self._last, call.input_ids.shape[1])
+
+    def _depth(self, layers: int) -> int:
+        return max(layers // 2, 1)
+
+
+def _without_first(mask: torch.Tensor) -> torch.Tensor:
+    """Leave out the first of several tokens.
+
+    Many models put a state of enormous length there, whatever the token; a mean with it tells the
+    prompt's length and little else.
+    """
+    pooled = mask.clone()
+    pooled[mask.sum(1) > 1, 0] = 0
+    return pooled
+
+
+def _mean(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    weight = mask.to(hidden.device).unsqueeze(-1)
+    # Not a product: padding may hold anything, even what is not a number.
+    return hidden.float().masked_fill(weight == 0, 0.0).sum(1) / weight.sum(1)

@@ -1,0 +1,27 @@
+"""Rows of tokens of different lengths as one tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+
+PaddingSide = Literal["right", "left"]
+
+
+def padded(
+    rows: Sequence[Sequence[int]], side: PaddingSide = "right", token: int = 0
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return ids and attention mask of rows, filled up to the longest. Both are [B, N], on the CPU.
+
+    The mask hides what is filled in, so any token will do.
+    """
+    width = max(map(len, rows))
+    ids = torch.full((len(rows), width), token, dtype=torch.long)
+    mask = torch.zeros_like(ids)
+    for i, row in enumerate(rows):
+        where = slice(width - len(row), width) if side == "left" else slice(0, len(row))
+        ids[i, where] = torch.tensor(row, dtype=torch.long)
+        mask[i, where] = 1
+    return ids, mask

@@ -1,0 +1,40 @@
+"""Gradient ascent on the forget answers, up to a ceiling: the core of GA and GradDiff."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from tfrnet.core.settings import option
+from tfrnet.training import objectives
+from tfrnet.training.answers import AnswerUnlearner
+from tfrnet.training.loop import Part
+from tfrnet.training.settings import TrainingSettings
+
+
+@dataclass(frozen=True)
+class AscentSettings(TrainingSettings):
+    """Settings of methods that ascend."""
+
+    forget_ceiling: float = option(6.0, "forget loss in nats at which a request's steps end", 0)
+
+
+class AscentUnlearner(AnswerUnlearner):
+    """Raises the loss of the forget answers.
+
+    The loss has no lower bound, so training ends before its last step once the forget loss is
+    above a ceiling.
+    """
+
+    mean_over = "tokens"
+    config: AscentSettings
+
+    def _ceiling(self) -> float:
+        return self.config.forget_ceiling
+
+    def _forget_loss(
+        self, logits: torch.Tensor, losses: torch.Tensor, part: Part, reference: Any
+    ) -> torch.Tensor:
+        return objectives.gradient_ascent(losses)

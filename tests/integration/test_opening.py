@@ -1,0 +1,89 @@
+"""A state is opened once for a command, and is the command's until it ends."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import tiny
+from tests.integration.commands import Files, Tfrnet
+from tfrnet.cli import opening
+from tfrnet.core.errors import StateError
+from tfrnet.session import Session
+from tfrnet.state.store import StateStore
+
+# The lock alone needs no torch, so that the second process starts at once.
+_OTHER_PROCESS = """
+import sys
+from pathlib import Path
+from tfrnet.core.errors import StateError
+from tfrnet.core.lock import FolderLock
+try:
+    FolderLock(Path(sys.argv[1]))
+except StateError as error:
+    sys.exit(f"refused: {error}")
+"""
+
+
+def ask_another_process(folder: Path) -> str:
+    """Return what another process is told that wants to write to a state; nothing if it may."""
+    command = [sys.executable, "-c", _OTHER_PROCESS, str(folder)]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stderr
+
+
+@pytest.fixture
+def openings(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Every opening of a state, and whether it was for writing."""
+    found: list[bool] = []
+    real = StateStore.open.__func__
+
+    def counted(cls, folder: Path, write: bool = False) -> StateStore:
+        found.append(write)
+        return real(cls, folder, write)
+
+    monkeypatch.setattr(StateStore, "open", classmethod(counted))
+    return found
+
+
+@pytest.mark.parametrize("more", [[], ["--set", "steps=1"], ["--guarded"]])
+def test_a_state_is_opened_once_and_locked_while_the_model_loads(
+    tfrnet: Tfrnet, files: Files, openings: list[bool], monkeypatch, more: list[str]
+) -> None:
+    told = []
+    load = opening.load
+
+    def slow(*arguments):
+        told.append(ask_another_process(files.state))
+        return load(*arguments)
+
+    monkeypatch.setattr(opening, "load", slow)
+    options = ["--retain", files.retain, "--state", files.state, "--device", "cpu", *more]
+    assert tfrnet("forget", "--request", files.request, *options).code == 0
+    assert openings == [True]
+    assert len(told) == 1 and f"refused: state {files.state} is in use by process" in told[0]
+    assert ask_another_process(files.state) == ""
+
+
+def test_a_model_that_cannot_be_loaded_leaves_the_state_free(tfrnet: Tfrnet, files: Files) -> None:
+    options = [*files.opening(), "--model", "./no-such-model"]
+    assert "does not exist" in tfrnet("run", "--stream", files.stream, *options).error
+    assert ask_another_process(files.state) == ""
+
+
+def test_a_session_takes_a_state_that_is_open(files: Files, tokenizer) -> None:
+    retain = tiny.examples(10)
+    with pytest.raises(StateError, match="opened for writing first"):
+        Session(tiny.make_model(), tokenizer, StateStore.open(files.state), retain)
+    store = StateStore.open(files.state, write=True)
+    with Session(tiny.make_model(), tokenizer, store, retain) as session:
+        assert session.store is store
+        assert session.forget(tiny.requests(3, size=2)[2]).accepted
+    assert not store.is_writable
+    # A state that turns out to be another's is let go of too.
+    store = StateStore.open(files.state, write=True)
+    with pytest.raises(StateError, match="another base model"):
+        Session(tiny.make_model(seed=1), tokenizer, store, retain)
+    assert not store.is_writable
