@@ -12,7 +12,8 @@ from tfrnet.core.errors import InputError
 from tfrnet.data.sources import Source
 from tfrnet.method import find_method, method_names
 from tfrnet_bench.grid import grid, search_space, searchable
-from tfrnet_bench.search import Machine, SearchPlan, choose, read_rows, run_search
+from tfrnet_bench.machine import Machine
+from tfrnet_bench.search import SearchPlan, choose, read_rows, run_search
 
 
 @pytest.mark.parametrize("name", method_names())
@@ -125,9 +126,14 @@ def test_a_line_that_a_crash_cut_off_is_done_again(tmp_path: Path, monkeypatch: 
 def test_a_search_runs_resumes_and_leaves_the_model_as_it_was(tiny_folder: Path, tmp_path: Path):
     source = Source("folder", made_up_folder(tmp_path / "data", 120))
     plan = SearchPlan(
-        methods=("tfr", "ga"), streams=("openbookqa", "boolq"), requests=1, heldout=4, budget=1
+        methods=("tfr", "ga"),
+        streams=("openbookqa", "boolq"),
+        requests=1,
+        heldout=4,
+        budget=1,
+        model=str(tiny_folder),
     )
-    machine = Machine(str(tiny_folder), source, "cpu")
+    machine = Machine(source, "cpu")
     results = tmp_path / "out" / "trials.jsonl"
     seen: list = []
     rows = run_search(plan, machine, results, seen.append)

@@ -95,10 +95,12 @@ def command(
       tfrnet bench all --data-dir data --workers 12 --out results
     """
     from tfrnet.data.sources import Source
+    from tfrnet_bench.machine import Machine
+    from tfrnet_bench.outputs import write_outputs
+    from tfrnet_bench.run.plan_record import record_plan
     from tfrnet_bench.run.preflight import check_everything
-    from tfrnet_bench.run.runner import Event, run_bench
-    from tfrnet_bench.run.workshop import Machine
-    from tfrnet_bench.run.writing import record_plan, write_outputs
+    from tfrnet_bench.run.runner import run_bench
+    from tfrnet_bench.run.worker import Event
 
     output = Output(as_json)
     where = Source(source, data_dir)

@@ -52,7 +52,8 @@ def command(
     """
     from tfrnet.data.sources import Source
     from tfrnet_bench.grid import searchable
-    from tfrnet_bench.search import Machine, SearchPlan, choose, run_search
+    from tfrnet_bench.machine import Machine
+    from tfrnet_bench.search import SearchPlan, choose, run_search
 
     output = Output(as_json)
     chosen_methods = names(methods)
@@ -68,8 +69,10 @@ def command(
         requests=requests,
         heldout=heldout,
         budget=budget,
+        model=model,
+        dtype=dtype,
     )
-    machine = Machine(model, Source(source, data_dir), device, dtype, batch_size, workers)
+    machine = Machine(Source(source, data_dir), device, eval_batch_size=batch_size, workers=workers)
     trials = plan.trials()
     with output.progress(len(trials), "trials") as bar:
 

@@ -10,11 +10,11 @@ from tfrnet.core.settings import Settings
 from tfrnet.data.protocol import STREAMS, Sizes, check_stream
 from tfrnet.evaluation.attacking.subject import AttackOptions
 from tfrnet.method import find_method
+from tfrnet_bench.constants import FIRST_TUNING_SEED, ORACLE, UNTOUCHED
+from tfrnet_bench.folder import CellKey
 from tfrnet_bench.run.cell import Cell
 from tfrnet_bench.run.variants import (
-    ORACLE,
     TUNED,
-    UNTOUCHED,
     Variant,
     ablations,
     all_methods,
@@ -22,7 +22,6 @@ from tfrnet_bench.run.variants import (
     structures,
     with_preset,
 )
-from tfrnet_bench.search import FIRST_TUNING_SEED
 
 EXPERIMENTS = ("main", "ablation", "tofu", "structure", "robust")
 # What takes longest comes first, so that no process is left to work alone at the end.
@@ -81,7 +80,7 @@ class BenchPlan:
 
     def cells(self) -> list[Cell]:
         """Return every cell once, one seed after another: a run cut short has whole seeds."""
-        found: dict[str, Cell] = {}
+        found: dict[CellKey, Cell] = {}
         for seed in self.seeds:
             of_seed = [cell for name in self.experiments for cell in self._experiment(name, seed)]
             for cell in sorted(of_seed, key=_rank):

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from tfrnet.core.errors import InputError
 from tfrnet.core.settings import Settings
 from tfrnet.method import METHODS, find_method
+from tfrnet_bench.constants import UNTOUCHED
 
-UNTOUCHED = "none"
-ORACLE = "retain90"
 TUNED, PAPER = "tuned", "paper"
 
 

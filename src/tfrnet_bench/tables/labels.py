@@ -8,8 +8,8 @@ from functools import cache
 from tfrnet.core.errors import InputError
 from tfrnet.data.tasks import find_task
 from tfrnet.method import find_method
+from tfrnet_bench.constants import ORACLE, UNTOUCHED
 
-UNTOUCHED, ORACLE = "none", "retain90"
 # No model at all: what answers without knowledge would score.
 GUESSING = "guessing"
 ABLATIONS = ("tfr", "tfr-no-recovery", "tfr-no-retain", "tfr-no-history", "tfr-no-guard")

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from statistics import median
 
+from tfrnet_bench.constants import ORACLE, TOFU, UNTOUCHED
 from tfrnet_bench.paper import tofu_table
-from tfrnet_bench.results import Result
-from tfrnet_bench.tables.cells import Cells
-from tfrnet_bench.tables.labels import ORACLE, UNTOUCHED, in_order, variant_label
+from tfrnet_bench.results import CellResult, Run
+from tfrnet_bench.seeds import Seeds
+from tfrnet_bench.tables.labels import in_order, variant_label
 from tfrnet_bench.tables.oracle import OracleComparison, compare_results, oracle_of
-from tfrnet_bench.tables.seeds import Seeds
 from tfrnet_bench.tables.table import Table
 
-KIND = STREAM = "tofu"
 _PAPER_COLUMNS = (
     ("MIA Gap", "mia_gap", 4),
     ("PrivLeak", "privleak", 2),
@@ -21,14 +20,12 @@ _PAPER_COLUMNS = (
 )
 
 
-def tofu_tables(cells: Cells) -> list[Table]:
+def tofu_tables(run: Run) -> list[Table]:
     """Return the table of TOFU, if it was run."""
-    tried = cells.variants(KIND)
+    tried = run.variants(TOFU)
     if not tried:
         return []
-    rows = [
-        _row(cells, variant) for variant in in_order({UNTOUCHED, ORACLE, *tofu_table(), *tried})
-    ]
+    rows = [_row(run, variant) for variant in in_order({UNTOUCHED, ORACLE, *tofu_table(), *tried})]
     return [
         Table(
             "tofu",
@@ -54,45 +51,45 @@ def tofu_tables(cells: Cells) -> list[Table]:
     ]
 
 
-def _row(cells: Cells, variant: str) -> list[str]:
-    def text(read: Callable[[Result], float | None], digits: int) -> str:
-        return cells.seeds(KIND, STREAM, variant, read).text(digits)
+def _row(run: Run, variant: str) -> list[str]:
+    def text(read: Callable[[CellResult], float | None], digits: int) -> str:
+        return run.seeds(TOFU, TOFU, variant, read).text(digits)
 
-    def utility(result: Result) -> float:
-        return float(result["tofu"]["model_utility"])
+    def utility(result: CellResult) -> float:
+        return float(result.tofu["model_utility"])
 
-    leak, signed, quality = _beside_oracle(cells, variant)
+    leak, signed, quality = _beside_oracle(run, variant)
     return [
         variant_label(variant),
-        text(lambda result: float(result["privacy"]["mia_gap"]), 4),
+        text(lambda result: float(result.privacy["mia_gap"]), 4),
         leak,
         signed,
         text(utility, 4),
         quality,
         text(_forget_figure("rouge"), 4),
         text(_forget_figure("probability"), 4),
-        str(len(cells.results(KIND, STREAM, variant))),
+        str(len(run.by_seed(TOFU, TOFU, variant))),
         *_paper_cells(variant),
     ]
 
 
-def _forget_figure(name: str) -> Callable[[Result], float]:
-    return lambda result: float(result["tofu"]["sets"]["forget"][name])
+def _forget_figure(name: str) -> Callable[[CellResult], float]:
+    return lambda result: float(result.tofu["sets"]["forget"][name])
 
 
-def _beside_oracle(cells: Cells, variant: str) -> tuple[str, str, str]:
+def _beside_oracle(run: Run, variant: str) -> tuple[str, str, str]:
     """Return PrivLeak, signed PrivLeak and Forget Quality, or why there are none."""
-    present = cells.seeds(KIND, STREAM, variant, lambda result: 0.0)
+    present = run.seeds(TOFU, TOFU, variant, lambda result: 0.0)
     if not present.values:
         return (present.absence(),) * 3
     if variant == ORACLE:
         return ("reference",) * 3
-    oracles = cells.results(KIND, STREAM, ORACLE)
+    oracles = run.by_seed(TOFU, TOFU, ORACLE)
     if not oracles:
         return ("no oracle",) * 3
     compared = {
         seed: compare_results(result, oracle)
-        for seed, result in cells.results(KIND, STREAM, variant).items()
+        for seed, result in run.by_seed(TOFU, TOFU, variant).items()
         if (oracle := oracle_of(result, oracles))
     }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfrnet_bench.tables.seeds import Seeds, combine, count_text
+from tfrnet_bench.seeds import Seeds, combine, count_text
 
 ALL = frozenset({0, 1, 2})
 

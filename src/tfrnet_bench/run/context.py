@@ -6,20 +6,18 @@ import gc
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cached_property
 from typing import Any
 
-import torch
-
 from tfrnet.data.items import Item
 from tfrnet.data.protocol import Split, make_split
-from tfrnet.data.sources import Source
 from tfrnet.data.tasks import find_task
 from tfrnet.evaluation.evaluator import Evaluator
 from tfrnet.evaluation.tasks import TaskResult, evaluate_task
 from tfrnet.models.fingerprint import fingerprint
-from tfrnet.models.load import LoadedModel, load_model, use_tensor_cores
+from tfrnet.models.load import LoadedModel, load_model
+from tfrnet_bench.machine import Machine
 from tfrnet_bench.run.cell import Cell
 from tfrnet_bench.run.plan import BenchPlan
 from tfrnet_bench.run.provenance import model_identity
@@ -29,30 +27,7 @@ from tfrnet_bench.run.tofu_stream import TofuStream, make_tofu_stream
 _FORMAT = 1
 
 
-@dataclass(frozen=True)
-class Machine:
-    """Where cells run; nothing here changes a result by more than rounding."""
-
-    source: Source
-    device: str = "auto"
-    batch_size: int = 8
-    eval_batch_size: int = 16
-    workers: int | None = None
-
-    @property
-    def processes(self) -> int:
-        """How many run: as many as were asked for, or one for each device."""
-        return self.workers or len(self.devices)
-
-    @property
-    def devices(self) -> list[str]:
-        """Where processes compute: on all GPUs there are, unless one or the CPU was named."""
-        if self.device in ("auto", "cuda") and torch.cuda.is_available():
-            return [f"cuda:{number}" for number in range(torch.cuda.device_count())]
-        return [self.device]
-
-
-class Workshop:
+class RunContext:
     """Loads each thing once. Methods give the model back as it was, and that is checked."""
 
     def __init__(self, plan: BenchPlan, machine: Machine) -> None:
@@ -139,10 +114,3 @@ class Workshop:
 def _digest(parts: Mapping[str, Sequence[Item]]) -> str:
     words = {name: [item.digest for item in items] for name, items in parts.items()}
     return hashlib.sha256(json.dumps(words, sort_keys=True).encode()).hexdigest()
-
-
-def prepare_process(device: str) -> None:
-    """Set what all cells of a process run under."""
-    if device.startswith("cuda:"):
-        torch.cuda.set_device(device)
-    use_tensor_cores(device)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfrnet_bench.figures.series import KIND, with_results
+from tfrnet_bench.constants import STREAM, UNTOUCHED
+from tfrnet_bench.figures.series import with_results
 from tfrnet_bench.figures.style import (
     BLACK,
     BLUE,
@@ -19,10 +20,10 @@ from tfrnet_bench.figures.style import (
     new_figure,
     shared_legend,
 )
-from tfrnet_bench.tables.cells import Cells
-from tfrnet_bench.tables.labels import UNTOUCHED, in_order, task_label, variant_label
+from tfrnet_bench.results import Run
+from tfrnet_bench.seeds import Seeds
+from tfrnet_bench.tables.labels import in_order, task_label, variant_label
 from tfrnet_bench.tables.main import main_variants, stream_score
-from tfrnet_bench.tables.seeds import Seeds
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -40,9 +41,9 @@ _MARKED = {
 }
 
 
-def draw_tradeoff(cells: Cells) -> Figure | None:
+def draw_tradeoff(run: Run) -> Figure | None:
     """Draw a panel for each stream, a point for each variant, error bars over seeds."""
-    variants, streams = with_results(cells, main_variants(cells))
+    variants, streams = with_results(run, main_variants(run))
     if not streams:
         return None
     figure = new_figure(3.3 * len(streams) + 0.4, 4.3)
@@ -50,7 +51,7 @@ def draw_tradeoff(cells: Cells) -> Figure | None:
     styles = _styles(variants)
     for axes, stream in zip(panels, streams, strict=True):
         for variant in variants:
-            _draw_point(axes, cells, stream, variant, styles[variant])
+            _draw_point(axes, run, stream, variant, styles[variant])
         axes.set(xlim=_with_air(axes.get_xlim()), ylim=_with_air(axes.get_ylim()))
         _draw_levels(axes)
         axes.set_title(task_label(stream))
@@ -71,10 +72,10 @@ def _styles(variants: list[str]) -> dict[str, tuple[str, str, int]]:
 
 
 def _draw_point(
-    axes: Any, cells: Cells, stream: str, variant: str, style: tuple[str, str, int]
+    axes: Any, run: Run, stream: str, variant: str, style: tuple[str, str, int]
 ) -> None:
-    forget = cells.seeds(KIND, stream, variant, stream_score("forget_average"))
-    retain = cells.seeds(KIND, stream, variant, stream_score("retain_average"))
+    forget = run.seeds(STREAM, stream, variant, stream_score("forget_average"))
+    retain = run.seeds(STREAM, stream, variant, stream_score("retain_average"))
     if not forget.numbers:
         return
     colour, marker, size = style

@@ -6,22 +6,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfrnet_bench.figures.series import KIND, Array, by_seed, seed_count
+from tfrnet_bench.constants import STREAM
+from tfrnet_bench.figures.series import Array, seed_count, seed_values
 from tfrnet_bench.figures.style import BLACK, new_figure
-from tfrnet_bench.results import Result
-from tfrnet_bench.tables.cells import Cells
+from tfrnet_bench.results import CellResult, Run
 from tfrnet_bench.tables.labels import task_label, variant_label
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def draw_reemergence(cells: Cells, variant: str = "tfr") -> Figure | None:
+def draw_reemergence(run: Run, variant: str = "tfr") -> Figure | None:
     """Draw A[i, t] of a variant, a panel for each stream, the mean over seeds."""
     found = {
         stream: matrices
-        for stream in cells.streams(KIND)
-        if (matrices := by_seed(cells, stream, variant, _matrix)) is not None
+        for stream in run.streams(STREAM)
+        if (matrices := seed_values(run, stream, variant, _matrix)) is not None
     }
     if not found:
         return None
@@ -38,9 +38,9 @@ def draw_reemergence(cells: Cells, variant: str = "tfr") -> Figure | None:
     return figure
 
 
-def _matrix(result: Result) -> Array:
+def _matrix(result: CellResult) -> Array:
     """Return the accuracies, request by request, from before the first one on."""
-    accuracy = result["forgetting"]["accuracy"]
+    accuracy = result.forgetting["accuracy"]
     return np.column_stack([accuracy["before"], accuracy["matrix"]])
 
 

@@ -14,10 +14,11 @@ from tfrnet.data.requests import Request
 from tfrnet.method import find_method
 from tfrnet.models.load import LoadedModel
 from tfrnet.unlearner import Unlearner
-from tfrnet_bench.run.cell import SCHEMA, Cell
+from tfrnet_bench.folder import CELL_SCHEMA
+from tfrnet_bench.run.cell import Cell
+from tfrnet_bench.run.context import RunContext
 from tfrnet_bench.run.progress import Progress, load_progress, save_progress
 from tfrnet_bench.run.provenance import model_identity, provenance
-from tfrnet_bench.run.workshop import Workshop
 
 # A state of all weights takes a second to write; what is lost by a kill is at most about this.
 _SAVE_EVERY = 60.0
@@ -41,7 +42,7 @@ class CellRun:
     """A cell at work: what it has at hand, and how far it has come."""
 
     cell: Cell
-    shop: Workshop
+    context: RunContext
     loaded: LoadedModel
     folder: Path
     inputs: str
@@ -52,18 +53,18 @@ class CellRun:
 
     @classmethod
     def begin(
-        cls, cell: Cell, shop: Workshop, folder: Path, started: str, report: Report
+        cls, cell: Cell, context: RunContext, folder: Path, started: str, report: Report
     ) -> CellRun:
         """Load what the cell needs, and take up what an earlier try has left."""
-        inputs = shop.inputs(cell)
-        loaded = shop.model(shop.plan.model_of(cell))
+        inputs = context.inputs(cell)
+        loaded = context.model(context.plan.model_of(cell))
         kept = load_progress(folder, inputs)
         progress, state_file = kept if kept else (Progress(), None)
-        return cls(cell, shop, loaded, folder, inputs, started, report, progress, state_file)
+        return cls(cell, context, loaded, folder, inputs, started, report, progress, state_file)
 
-    def go(self, data: StreamData, after: After) -> None:
+    def apply_requests(self, data: StreamData, after: After) -> None:
         """Apply the requests that are left; the model is as before when this returns."""
-        settings = self.shop.plan.settings(self.cell.variant)
+        settings = self.context.plan.settings(self.cell.variant)
         if settings is None:
             return
         unlearner = find_method(self.cell.variant.method)(
@@ -73,16 +74,18 @@ class CellRun:
             settings,
             guard=data.guard,
             seed=self.cell.seed,
-            batch_size=self.shop.machine.batch_size,
+            batch_size=self.context.machine.batch_size,
         )
         try:
             if self.state_file:
                 unlearner.load(self.state_file)
-            self._apply(data.requests, unlearner, after)
+            self._apply_each(data.requests, unlearner, after)
         finally:
             unlearner.detach()
 
-    def _apply(self, requests: Sequence[Request], unlearner: Unlearner[Any], after: After) -> None:
+    def _apply_each(
+        self, requests: Sequence[Request], unlearner: Unlearner[Any], after: After
+    ) -> None:
         progress = self.progress
         saved = time.monotonic()
         for number, request in enumerate(requests, start=1):
@@ -107,13 +110,13 @@ class CellRun:
 
     def header(self) -> dict[str, Any]:
         """Return what the result of any cell begins with."""
-        variant, plan = self.cell.variant, self.shop.plan
+        variant, plan = self.cell.variant, self.context.plan
         settings = plan.settings(variant)
         name = plan.model_of(self.cell)
         seconds = {stage: round(value, 3) for stage, value in self.progress.seconds.items()}
         peaks = [request["memory"]["peak"] for request in self.progress.requests]
         return {
-            "schema": SCHEMA,
+            "schema": CELL_SCHEMA,
             "kind": self.cell.kind,
             "variant": variant.label,
             "method": variant.method,

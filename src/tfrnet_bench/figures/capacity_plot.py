@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfrnet_bench.figures.series import KIND, by_seed, seed_count, with_results
+from tfrnet_bench.constants import STREAM
+from tfrnet_bench.figures.series import seed_count, seed_values, with_results
 from tfrnet_bench.figures.style import BLUE, RED, new_figure, shared_legend
-from tfrnet_bench.results import Result
-from tfrnet_bench.tables.cells import Cells
+from tfrnet_bench.results import CellResult, Run
 from tfrnet_bench.tables.labels import task_label
 
 if TYPE_CHECKING:
@@ -22,20 +22,20 @@ _VARIANTS = {
 }
 
 
-def draw_capacity(cells: Cells) -> Figure | None:
+def draw_capacity(run: Run) -> Figure | None:
     """Draw dormant channels above, recovered ones below; a column for each stream."""
-    _, streams = with_results(cells, _VARIANTS)
+    _, streams = with_results(run, _VARIANTS)
     if not streams:
         return None
     figure = new_figure(3.3 * len(streams) + 0.4, 5.0)
     dormant, recovered = figure.subplots(2, len(streams), sharex=True, squeeze=False)
     for upper, lower, stream in zip(dormant, recovered, streams, strict=True):
         counts = [
-            _draw_lines(upper, cells, stream, lambda result: result["structure"]["dormant"]),
-            _draw_lines(lower, cells, stream, _recovered_so_far),
+            _draw_lines(upper, run, stream, lambda result: result.structure["dormant"]),
+            _draw_lines(lower, run, stream, _recovered_so_far),
         ]
         upper.set_title(f"{task_label(stream)}, {seed_count(max(counts))}")
-        _add_percentages(upper, cells, stream)
+        _add_percentages(upper, run, stream)
         lower.set_xlabel("request")
         for axes in (upper, lower):
             # Whole channels, and a scale even where there are none.
@@ -47,11 +47,11 @@ def draw_capacity(cells: Cells) -> Figure | None:
     return figure
 
 
-def _draw_lines(axes: Any, cells: Cells, stream: str, read: Callable[[Result], list[float]]) -> int:
+def _draw_lines(axes: Any, run: Run, stream: str, read: Callable[[CellResult], list[float]]) -> int:
     """Draw a line for each variant; return the number of seeds."""
     counts = [0]
     for variant, (label, colour, line, marker) in _VARIANTS.items():
-        values = by_seed(cells, stream, variant, read)
+        values = seed_values(run, stream, variant, read)
         if values is None:
             continue
         requests = np.arange(values.shape[1])
@@ -77,16 +77,16 @@ def _draw_lines(axes: Any, cells: Cells, stream: str, read: Callable[[Result], l
     return max(counts)
 
 
-def _recovered_so_far(result: Result) -> list[float]:
-    return [0.0, *np.cumsum(result["structure"]["recovered"]).tolist()]
+def _recovered_so_far(result: CellResult) -> list[float]:
+    return [0.0, *np.cumsum(result.structure["recovered"]).tolist()]
 
 
-def _add_percentages(axes: Any, cells: Cells, stream: str) -> None:
+def _add_percentages(axes: Any, run: Run, stream: str) -> None:
     """Add a second scale: the loss of capacity is the dormant channels' share of all."""
     totals = {
-        result["structure"]["channels"]
+        result.structure["channels"]
         for variant in _VARIANTS
-        for result in cells.results(KIND, stream, variant).values()
+        for result in run.by_seed(STREAM, stream, variant).values()
     }
     if len(totals) != 1:
         return
