@@ -48,6 +48,14 @@ def test_the_readme_is_short():
     assert len((ROOT / "README.md").read_text().splitlines()) <= 150
 
 
+def test_the_method_that_contributors_see_is_that_of_the_example_package():
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    shown = re.search(r"```python\n(.*?)```", text, flags=re.DOTALL)[1].splitlines()
+    example = (ROOT / "tests/example_package/tfrnet_example/flatten.py").read_text()
+    # But for the signature, which has types there.
+    assert [line for line in shown if "def " not in line and line not in example] == []
+
+
 def test_the_picture_shows_the_rooms_in_their_layers():
     shown = re.findall(r"^ .*\|  (\w+) {2,}\w", ARCHITECTURE, flags=re.MULTILINE)[::-1]
     layers = [layer.removeprefix("tfrnet.") for layer in LAYERS]
