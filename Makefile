@@ -1,14 +1,16 @@
 # make demo   set everything up in .venv and run the demo
-# make test   set everything up in .venv, lint, type-check and run the tests
+# make test   set everything up in .venv, lint, type-check and run the tests (minutes)
+# make test-all   the same, and then the long grids: every architecture, many kills, the whole demo
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+WORKERS := --numprocesses 2 --dist worksteal
 
 export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: demo test lint benchmark clean
+.PHONY: demo test test-all pytest lint benchmark clean
 
 $(READY): pyproject.toml constraints.txt Makefile
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tfrnet needs Python 3.11 or newer")'
@@ -26,8 +28,15 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-test: lint
-	$(BIN)/pytest --numprocesses 2 --dist worksteal
+# Lint and types run beside the tests.
+test: $(READY)
+	$(MAKE) --jobs 2 --output-sync=target lint pytest
+
+pytest: $(READY)
+	$(BIN)/pytest $(WORKERS) -m "not slow"
+
+test-all: test
+	$(BIN)/pytest $(WORKERS) -m slow
 
 benchmark: $(READY)
 	$(BIN)/python benchmarks/engine.py
