@@ -26,9 +26,9 @@ from tfrnet.masking.channels import find_channels
 from tfrnet.masking.mask import ChannelMask
 from tfrnet.methods.tfr.scoring import ScoreOptions, gradients_of
 from tfrnet.methods.tfr.steps.least_move import Bounds, Rows, least_move
-from tfrnet.methods.tfr.steps.odds import certainty_weights, log_odds_gradients
+from tfrnet.methods.tfr.steps.margins import certainty_weights, log_odds_gradients
 from tfrnet.models.load import load_model
-from tfrnet_bench.search import FIRST_TUNING_SEED
+from tfrnet_bench.constants import FIRST_TUNING_SEED
 
 _FALL = 10.0
 _RETAIN = {"own": 96, "other": 24}

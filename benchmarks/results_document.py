@@ -8,8 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tfrnet_bench.document import fill_document
+from tfrnet_bench.outputs import write_outputs
 from tfrnet_bench.results import read_run
-from tfrnet_bench.run.writing import write_outputs
 from tfrnet_bench.tables import all_tables
 
 ROOT = Path(__file__).parents[1]
@@ -19,8 +19,7 @@ DOCUMENT = ROOT / "docs" / "results.md"
 
 def main() -> None:
     write_outputs(RUN)
-    found = read_run(RUN)
-    DOCUMENT.write_text(fill_document(DOCUMENT.read_text(), all_tables(*found)))
+    DOCUMENT.write_text(fill_document(DOCUMENT.read_text(), all_tables(read_run(RUN))))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from tfrnet.core.registry import Registry
 if TYPE_CHECKING:
     from tfrnet.unlearner import Unlearner
 
-METHODS = Registry("method", "tfrnet.methods", "tfrnet.methods", "METHOD")
+METHODS = Registry("method", "tfrnet.methods", "tfrnet.methods", "METHOD", "method")
 DEFAULT = "tfr"
 
 

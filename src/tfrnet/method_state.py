@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def settings_of(manifest: Manifest) -> Settings:
     """Return the settings that a state was made with."""
     try:
-        return find_method(manifest.method).config_class.from_dict(manifest.config)
+        return find_method(manifest.method).config_class.from_record(manifest.config)
     except InputError as error:
         raise StateError(f"the manifest's config cannot be used: {error}") from None
 

@@ -64,8 +64,9 @@ class Unlearner(ABC, Generic[S]):
     config_class: ClassVar[type[Settings]]
     # Whether its states are a mask over channels, in the tensor `mask`.
     has_mask: ClassVar[bool] = False
-    # Whether an ordinary model folder can act like its states.
+    # Whether an ordinary model folder can act like its states, and if not, why.
     exportable: ClassVar[bool] = True
+    why_not_exportable: ClassVar[str] = "no ordinary weights act like it"
     # Whether several processes can share a request.
     shares_work: ClassVar[bool] = False
     # Whether the model's layers may be compiled for it.

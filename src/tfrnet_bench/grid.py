@@ -10,11 +10,17 @@ from __future__ import annotations
 
 from tfrnet.core.errors import InputError
 from tfrnet.core.search_space import Point, SearchSpace
-from tfrnet.method import find_method
+from tfrnet.method import METHODS, find_method
 
 # Factors on strength and steps, and which of the method's own values; the second half of the grid
 # has the other one.
 _FIRST_HALF = ((1.0, 1, 0), (5.0, 1, 1), (1.0, 2, 1), (5.0, 2, 0), (0.2, 2, 1), (0.2, 1, 0))
+
+
+def searchable() -> tuple[list[str], list[str]]:
+    """Return the methods that declare a search space, and those that do not."""
+    spaces = {name: method.search_space for name, method in METHODS.all().items()}
+    return [n for n in spaces if spaces[n]], [n for n in spaces if not spaces[n]]
 
 
 def search_space(method: str) -> SearchSpace:

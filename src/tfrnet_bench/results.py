@@ -1,90 +1,210 @@
-"""The results of a bench run, read back from its folder."""
+"""The results of a bench run, read once from its folder; tables, figures and pages start here."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from tfrnet.core.errors import InputError
-from tfrnet_bench.run.cell import SCHEMA
-from tfrnet_bench.search import FIRST_TUNING_SEED
+from tfrnet.data.protocol import STREAMS
+from tfrnet.evaluation.metrics.continual import CHECKPOINTS
+from tfrnet_bench.constants import FIRST_TUNING_SEED, STREAM
+from tfrnet_bench.folder import CellFolder, CellKey, cell_folders, is_run_folder, read_plans
+from tfrnet_bench.seeds import Seeds
 
-Result = Mapping[str, Any]
+# A part of a result that only some readers look into, as it stands in the file.
+Part = Mapping[str, Any]
 
 
-@dataclass(frozen=True, order=True)
-class FailedCell:
-    """A cell that has an error in the place of a result."""
+@dataclass(frozen=True)
+class CellResult:
+    """One finished cell. The fields have the names they have in result.json.
+
+    What a kind of cell does not measure is empty. `samples` are questions and answers in words,
+    where they were kept.
+    """
 
     kind: str
     stream: str
     variant: str
     seed: int
+    method: str = ""
+    preset: str = ""
+    overrides: Sequence[str] = ()
+    settings: Part = field(default_factory=dict)
+    protocol: Part = field(default_factory=dict)
+    inputs: str = ""
+    model: Part = field(default_factory=dict)
+    provenance: Part = field(default_factory=dict)
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    peak_bytes: int = 0
+    requests: Sequence[Part] = ()
+    answers: Sequence[Part] = ()
+    samples: Sequence[Part] = ()
+    # Of a stream.
+    checkpoints: Sequence[Part] = ()
+    scores: Mapping[str, float] = field(default_factory=dict)
+    untouched: Mapping[str, float] = field(default_factory=dict)
+    floors: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    forgetting: Part = field(default_factory=dict)
+    structure: Part = field(default_factory=dict)
+    channel_map: Part = field(default_factory=dict)
+    # Of TOFU.
+    tofu: Part = field(default_factory=dict)
+    privacy: Part = field(default_factory=dict)
+    truth_ratios: Sequence[float] = ()
+    privacy_scores: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)
+    # Of attacks.
+    robustness: Part = field(default_factory=dict)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any], samples: Sequence[Part] = ()) -> CellResult:
+        """Return the result that a result.json holds."""
+        known = {f.name: values[f.name] for f in fields(cls) if values.get(f.name) is not None}
+        return cls(**({"method": values["variant"]} | known | {"samples": samples}))
+
+    @property
+    def key(self) -> CellKey:
+        """What tells it from all other results of a run."""
+        return CellKey(self.kind, self.stream, self.variant, self.seed)
+
+    @property
+    def is_ablation(self) -> bool:
+        """Whether the variant is something else than a method with one of its presets."""
+        return self.variant not in (self.method, f"{self.method}-{self.preset}")
+
+    @property
+    def device(self) -> str:
+        """Where it was computed; empty if that is not known."""
+        return str(self.provenance.get("device", ""))
+
+    @property
+    def request_seconds(self) -> list[float]:
+        """The seconds of each request that has them."""
+        found = (request.get("seconds", {}).get("total") for request in self.requests)
+        return [value for value in found if value is not None]
+
+    def request_bytes(self, name: str) -> list[float]:
+        """Return the memory of each request that has it: its `peak`, or `before` it, or `state`."""
+        found = (request.get("memory", {}).get(name) for request in self.requests)
+        return [value for value in found if value is not None]
+
+
+@dataclass(frozen=True)
+class CellFailure:
+    """A cell that has no result, and why."""
+
+    key: CellKey
     error: str
 
 
-class RunResults(NamedTuple):
-    """What a run has found so far, both in one fixed order."""
+@dataclass(frozen=True)
+class Run:
+    """What a run has found so far, to be asked by kind, stream and variant.
 
-    results: list[Result]
-    failed: list[FailedCell]
-
-
-def read_run(folder: Path) -> RunResults:
-    """Return the results and the failed cells of a run.
-
-    A cell that has not ended yet has neither; a result is worth more than an earlier error.
+    `unfinished` are cells that were begun and have neither a result nor an error.
     """
-    cells = folder / "cells"
-    if not cells.is_dir():
-        raise InputError(f"{folder} is not the folder of a bench run: it has no cells")
-    results = [_read_result(path) for path in cells.glob("*/*/*/*/result.json")]
-    failed = [
-        _read_error(path)
-        for path in cells.glob("*/*/*/*/error.json")
-        if not path.with_name("result.json").exists()
-    ]
-    check_reported_seeds(results)
-    return RunResults(sorted(results, key=cell_key), sorted(failed))
 
+    results: Sequence[CellResult]
+    failures: Sequence[CellFailure] = ()
+    unfinished: Sequence[CellKey] = ()
+    plans: Sequence[Part] = ()
+    name: str = ""
 
-def cell_key(result: Result) -> tuple[str, str, str, int]:
-    """Return what tells a result from all others of a run."""
-    return result["kind"], result["stream"], result["variant"], result["seed"]
+    def __post_init__(self) -> None:
+        if len(self._by_key) < len(self.results):
+            raise InputError("there are two results of one cell")
+        for key in self._by_key:
+            if key.seed >= FIRST_TUNING_SEED:
+                raise InputError(
+                    f"{key} is on a tuning seed; only seeds below {FIRST_TUNING_SEED} are reported"
+                )
 
+    def of_kind(self, kind: str) -> list[CellResult]:
+        """Return all results of a kind."""
+        return [result for key, result in self._by_key.items() if key.kind == kind]
 
-def check_reported_seeds(results: Sequence[Result]) -> None:
-    """Refuse results on the streams that settings were tuned on."""
-    for result in results:
-        if result["seed"] >= FIRST_TUNING_SEED:
+    def by_seed(self, kind: str, stream: str, variant: str) -> dict[int, CellResult]:
+        """Return the results of a variant on a stream."""
+        wanted = kind, stream, variant
+        return {key.seed: found for key, found in self._by_key.items() if key[:3] == wanted}
+
+    def streams(self, kind: str) -> list[str]:
+        """Return the streams that were tried."""
+        found = {key.stream for key in self._tried if key.kind == kind}
+        return [name for name in STREAMS if name in found] + sorted(found.difference(STREAMS))
+
+    def variants(self, kind: str, stream: str | None = None) -> list[str]:
+        """Return the variants that were tried, by name."""
+        return sorted(
+            {
+                key.variant
+                for key in self._tried
+                if key.kind == kind and stream in (None, key.stream)
+            }
+        )
+
+    def seeds(
+        self, kind: str, stream: str, variant: str, number: Callable[[CellResult], float | None]
+    ) -> Seeds:
+        """Return a number of each seed's result; seeds of other variants were to be run too."""
+        return Seeds(
+            {s: number(result) for s, result in self.by_seed(kind, stream, variant).items()},
+            frozenset(key.seed for key in self._tried if key[:2] == (kind, stream)),
+            frozenset(key.seed for key in self._failed if key[:3] == (kind, stream, variant)),
+        )
+
+    def checkpoints(self) -> tuple[int, ...]:
+        """Return the requests after which streams were measured; the last one ends the stream."""
+        found = {
+            tuple(point["request"] for point in result.checkpoints if point["request"])
+            for result in self.of_kind(STREAM)
+        }
+        if len(found) > 1:
             raise InputError(
-                f"{'/'.join(map(str, cell_key(result)))} is on a tuning seed; "
-                f"only seeds below {FIRST_TUNING_SEED} are reported"
+                "the results are measured after different requests: they do not belong in one table"
             )
+        return found.pop() if found else CHECKPOINTS
+
+    @cached_property
+    def _by_key(self) -> dict[CellKey, CellResult]:
+        return {result.key: result for result in sorted(self.results, key=lambda r: r.key)}
+
+    @cached_property
+    def _failed(self) -> frozenset[CellKey]:
+        return frozenset(failure.key for failure in self.failures) - self._by_key.keys()
+
+    @cached_property
+    def _tried(self) -> frozenset[CellKey]:
+        return self._failed | self._by_key.keys()
 
 
-def _read_result(path: Path) -> Result:
-    result = _read(path)
-    if result.get("schema") != SCHEMA:
-        raise InputError(f"{path} is not a result of the form {SCHEMA}")
-    return result
+def read_run(folder: Path) -> Run:
+    """Read every cell; one whose files cannot be read counts as failed, and the rest is there."""
+    if not is_run_folder(folder):
+        raise InputError(f"{folder} is not the folder of a bench run: no bench.json and no cells")
+    results: list[CellResult] = []
+    failures: list[CellFailure] = []
+    unfinished: list[CellKey] = []
+    for cell in cell_folders(folder):
+        match _read_cell(cell):
+            case CellResult() as result:
+                results.append(result)
+            case CellFailure() as failure:
+                failures.append(failure)
+            case None:
+                unfinished.append(cell.key)
+    return Run(results, failures, unfinished, read_plans(folder), folder.resolve().name)
 
 
-def _read_error(path: Path) -> FailedCell:
-    kind, stream, variant, seed = path.parent.parts[-4:]
-    if not seed.isdecimal():
-        raise InputError(f"{path} is not in the folder of a seed")
-    return FailedCell(kind, stream, variant, int(seed), str(_read(path).get("error", "")))
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text())
-    except ValueError as error:
-        raise InputError(f"{path} is damaged: {error}") from error
-    if not isinstance(value, dict):
-        raise InputError(f"{path} does not hold a JSON object")
-    return value
+def _read_cell(cell: CellFolder) -> CellResult | CellFailure | None:
+    # A cell that failed and was run again may have both; then the result counts.
+    if cell.result.is_file():
+        try:
+            return CellResult.from_dict(cell.read_result(), cell.read_samples())
+        except (ValueError, TypeError) as problem:
+            return CellFailure(cell.key, f"its files cannot be read: {problem}")
+    return CellFailure(cell.key, cell.read_error()) if cell.error.is_file() else None

@@ -20,13 +20,11 @@ from typing import Any
 from tfrnet.core.errors import InputError
 from tfrnet.data.protocol import STREAMS, Sizes, Split, make_split
 from tfrnet.data.sources import Source
-from tfrnet.method import find_method
-from tfrnet.models.load import LoadedModel, load_model, use_tensor_cores
-from tfrnet_bench.grid import grid
-from tfrnet_bench.trial import UNTOUCHED, Trial, run_trial
-
-# Seeds below this are for reporting.
-FIRST_TUNING_SEED = 1000
+from tfrnet.models.load import LoadedModel, load_model
+from tfrnet_bench.constants import FIRST_TUNING_SEED, UNTOUCHED
+from tfrnet_bench.grid import grid, search_space
+from tfrnet_bench.machine import Machine, prepare_process
+from tfrnet_bench.trial import Trial, run_trial
 
 Row = Mapping[str, Any]
 
@@ -41,6 +39,8 @@ class SearchPlan:
     requests: int = 5
     heldout: int = 100
     budget: int = 12
+    model: str = "smollm2-tasks"
+    dtype: str = "float32"
 
     def __post_init__(self) -> None:
         if self.seed < FIRST_TUNING_SEED:
@@ -49,7 +49,7 @@ class SearchPlan:
                 f"such as {FIRST_TUNING_SEED}"
             )
         for method in self.methods:
-            find_method(method)
+            search_space(method)
 
     def trials(self) -> list[Trial]:
         """Return all trials: the untouched model, then every method's first point, and so on."""
@@ -79,18 +79,6 @@ class SearchPlan:
         """Return the tuning streams."""
         sizes = Sizes(requests=self.requests, forget_eval=self.requests * 8, heldout=self.heldout)
         return {name: make_split(name, self.seed, source, sizes) for name in self.streams}
-
-
-@dataclass(frozen=True)
-class Machine:
-    """Where trials run."""
-
-    model: str
-    source: Source
-    device: str = "auto"
-    dtype: str = "float32"
-    batch_size: int = 64
-    workers: int = 1
 
 
 def run_search(
@@ -175,9 +163,10 @@ _here: tuple[LoadedModel, dict[str, Split], int] | None = None
 def _start(plan: SearchPlan, machine: Machine) -> None:
     """Load what all trials of a process share."""
     global _here
-    use_tensor_cores(machine.device)
+    prepare_process(machine.device)
     splits = plan.splits(machine.source)  # first: data that is not there is noticed at once
-    _here = load_model(machine.model, machine.dtype, machine.device), splits, machine.batch_size
+    loaded = load_model(plan.model, plan.dtype, machine.device)
+    _here = loaded, splits, machine.eval_batch_size
 
 
 def _one(trial: Trial) -> dict[str, Any]:
@@ -191,7 +180,7 @@ def _run(
 ) -> Iterator[Row]:
     if not todo:
         return
-    if machine.workers == 1:
+    if machine.processes == 1:
         _start(plan, machine)
         for trial in todo:
             if deadline and time.monotonic() > deadline:
@@ -201,12 +190,12 @@ def _run(
     context = multiprocessing.get_context("spawn")
     waiting = iter(todo)
     with ProcessPoolExecutor(
-        machine.workers, context, initializer=_start, initargs=(plan, machine)
+        machine.processes, context, initializer=_start, initargs=(plan, machine)
     ) as pool:
         # A few more than there are workers, so that none waits for the next.
         running: set[Future[dict[str, Any]]] = set()
         while True:
-            while len(running) < machine.workers + 2:
+            while len(running) < machine.processes + 2:
                 late = deadline is not None and time.monotonic() > deadline
                 upcoming = None if late else next(waiting, None)
                 if upcoming is None:

@@ -17,9 +17,8 @@ from tfrnet.evaluation.metrics.continual import trade_off
 from tfrnet.evaluation.tasks import evaluate_task
 from tfrnet.method import find_method
 from tfrnet.models.load import LoadedModel
+from tfrnet_bench.constants import UNTOUCHED
 from tfrnet_bench.grid import search_space
-
-UNTOUCHED = "none"
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 
 from tfrnet.evaluation.forgetting import ItemHistory, forgetting_figures, structure_figures
 from tfrnet.evaluation.metrics.continual import score_stream
+from tfrnet_bench.results import CellFailure, CellResult, Run
 
 STREAMS = ("arithmetic", "openbookqa", "boolq")
 VARIANTS = ("none", "ga", "graddiff", "tfr-paper", "tfr", "tfr-no-recovery", "tfr-no-suppression")
@@ -201,6 +203,11 @@ def robust_result(variant: str, stream: str, seed: int) -> dict:
             "relearning": {"forgotten": {"area_between": 0.4, "steps_to_half_recovery": 40}},
         },
     }
+
+
+def run_of(results: Iterable[dict], failures: Sequence[CellFailure] = ()) -> Run:
+    """Return the run that has these results."""
+    return Run([CellResult.from_dict(result) for result in results], failures)
 
 
 def write_run(folder: Path, seeds: int = 3, variants: tuple[str, ...] = VARIANTS) -> Path:

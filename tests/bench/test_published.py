@@ -7,10 +7,12 @@ import pytest
 from benchmarks.results_document import DOCUMENT, ROOT, RUN
 from tests.datasets import needs_real, real_source
 from tfrnet_bench.document import stale_tables
+from tfrnet_bench.folder import CellFolder
+from tfrnet_bench.machine import Machine
+from tfrnet_bench.report import bench_page
 from tfrnet_bench.results import read_run
-from tfrnet_bench.run.cell import CellFolder
+from tfrnet_bench.run.context import RunContext
 from tfrnet_bench.run.plan import BenchPlan
-from tfrnet_bench.run.workshop import Machine, Workshop
 from tfrnet_bench.tables import all_tables
 from tfrnet_bench.tables.render import csv_text, latex, markdown
 
@@ -23,11 +25,11 @@ def run():
 
 
 def test_the_docs_show_the_tables_of_the_results(run):
-    assert stale_tables(DOCUMENT.read_text(), all_tables(*run)) == []
+    assert stale_tables(DOCUMENT.read_text(), all_tables(run)) == []
 
 
 def test_the_tables_beside_the_results_are_theirs(run):
-    tables = all_tables(*run)
+    tables = all_tables(run)
     names = {path.stem for path in (RUN / "tables").iterdir()}
     assert names == {table.name for table in tables}
     for table in tables:
@@ -35,8 +37,12 @@ def test_the_tables_beside_the_results_are_theirs(run):
             assert (RUN / "tables" / f"{table.name}.{ending}").read_text() == render(table)
 
 
+def test_the_page_beside_the_results_is_theirs(run):
+    assert (RUN / "report.html").read_text() == bench_page(run).html
+
+
 def test_the_readme_names_the_mean_trade_offs_of_the_main_table(run):
-    (main,) = (table for table in all_tables(*run) if table.name == "main")
+    (main,) = (table for table in all_tables(run) if table.name == "main")
     column = list(main.columns).index("Mean Trade")
     readme = README.read_text()
     for row in main.rows:
@@ -45,7 +51,7 @@ def test_the_readme_names_the_mean_trade_offs_of_the_main_table(run):
 
 
 def test_the_main_experiment_has_three_reporting_seeds_of_every_method(run):
-    cells = {(r["stream"], r["variant"], r["seed"]) for r in run.results if r["kind"] == "stream"}
+    cells = {(r.stream, r.variant, r.seed) for r in run.of_kind("stream")}
     for stream in ("arithmetic", "openbookqa", "boolq"):
         for method in ("none", "ga", "rmu", "simnpo", "llm-eraser", "o3", "asu", "graddiff", "tfr"):
             assert {seed for s, v, seed in cells if (s, v) == (stream, method)} == {0, 1, 2}
@@ -53,9 +59,9 @@ def test_the_main_experiment_has_three_reporting_seeds_of_every_method(run):
 
 def test_results_carry_their_origin_and_no_place_of_the_machine(run):
     for result in run.results:
-        assert result["provenance"]["versions"]["torch"]
-        assert result["provenance"]["commit"]
-        assert "/" not in result["model"]["name"]
+        assert result.provenance["versions"]["torch"]
+        assert result.provenance["commit"]
+        assert "/" not in result.model["name"]
 
 
 def test_no_words_of_a_dataset_are_published():
@@ -65,11 +71,11 @@ def test_no_words_of_a_dataset_are_published():
 @needs_real
 def test_the_results_are_of_the_data_models_and_settings_that_are_here():
     plan = BenchPlan(("main", "ablation", "structure", "tofu"))
-    shop = Workshop(plan, Machine(real_source(), "cpu"))
+    context = RunContext(plan, Machine(real_source(), "cpu"))
     found = {
-        cell.key: CellFolder(RUN, cell).known_inputs() == shop.inputs(cell)
+        str(cell.key): CellFolder(RUN, cell.key).known_inputs() == context.inputs(cell)
         for cell in plan.cells()
-        if cell.seed == 0 and CellFolder(RUN, cell).result.is_file()
+        if cell.seed == 0 and CellFolder(RUN, cell.key).result.is_file()
     }
     assert len(found) > 40
     assert all(found.values()), [key for key, same in found.items() if not same]

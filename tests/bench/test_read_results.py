@@ -8,7 +8,8 @@ import pytest
 
 from tests.bench.made_up import header
 from tfrnet.core.errors import InputError
-from tfrnet_bench.results import FailedCell, read_run
+from tfrnet_bench.folder import CellKey
+from tfrnet_bench.results import CellFailure, read_run
 
 
 def write(run, name, file, value):
@@ -28,7 +29,7 @@ def run(tmp_path):
 
 def test_results_come_in_the_order_of_kind_stream_variant_and_seed(run):
     found = read_run(run)
-    assert [(r["variant"], r["seed"]) for r in found.results] == [
+    assert [(r.variant, r.seed) for r in found.results] == [
         ("ga", 0),
         ("tfr", 2),
         ("tfr", 10),
@@ -36,21 +37,22 @@ def test_results_come_in_the_order_of_kind_stream_variant_and_seed(run):
 
 
 def test_a_failed_cell_is_named_with_its_error(run):
-    assert read_run(run).failed == [
-        FailedCell("stream", "boolq", "rmu", 0, "InputError: no such layer")
-    ]
+    key = CellKey("stream", "boolq", "rmu", 0)
+    assert read_run(run).failures == [CellFailure(key, "InputError: no such layer")]
 
 
 def test_a_result_is_worth_more_than_an_earlier_error(run):
     write(run, "stream/boolq/rmu/0", "result.json", header("stream", "rmu", "boolq", 0))
     found = read_run(run)
-    assert not found.failed
+    assert not found.failures
     assert len(found.results) == 4
 
 
 def test_a_cell_that_has_not_ended_is_neither(run):
     (run / "cells" / "stream" / "boolq" / "o3" / "0").mkdir(parents=True)
-    assert {r["variant"] for r in read_run(run).results} == {"ga", "tfr"}
+    found = read_run(run)
+    assert {r.variant for r in found.results} == {"ga", "tfr"}
+    assert found.unfinished == [CellKey("stream", "boolq", "o3", 0)]
 
 
 def test_results_on_a_tuning_seed_are_refused(run):
@@ -61,11 +63,25 @@ def test_results_on_a_tuning_seed_are_refused(run):
 
 @pytest.mark.parametrize(
     ("text", "problem"),
-    [("{", "damaged"), ("[]", "JSON object"), ('{"schema": "other/1"}', "not a result")],
+    [
+        ("{", "Expecting property name"),
+        ("[]", "not a result"),
+        ('{"schema": "other/1"}', "not a result"),
+        (json.dumps(header("stream", "tfr", "boolq", 0)), "result of another cell"),
+    ],
 )
-def test_what_is_not_a_result_is_refused(run, text, problem):
+def test_what_is_not_a_result_counts_as_failed_and_the_rest_is_read(run, text, problem):
     (run / "cells/stream/boolq/ga/0/result.json").write_text(text)
-    with pytest.raises(InputError, match=problem):
+    found = read_run(run)
+    assert [r.variant for r in found.results] == ["tfr", "tfr"]
+    assert found.failures[0].key == CellKey("stream", "boolq", "ga", 0)
+    assert found.failures[0].error.startswith("its files cannot be read: ")
+    assert problem in found.failures[0].error
+
+
+def test_a_folder_that_is_no_seed_is_refused(run):
+    (run / "cells/stream/boolq/ga/zero").mkdir()
+    with pytest.raises(InputError, match="'zero' is not a seed"):
         read_run(run)
 
 

@@ -11,8 +11,9 @@ from tests.datasets import made_up_folder
 from tfrnet.core.errors import InputError
 from tfrnet.data.sources import Source
 from tfrnet.method import find_method, method_names
-from tfrnet_bench.grid import grid, search_space
-from tfrnet_bench.search import Machine, SearchPlan, choose, read_rows, run_search
+from tfrnet_bench.grid import grid, search_space, searchable
+from tfrnet_bench.machine import Machine
+from tfrnet_bench.search import SearchPlan, choose, read_rows, run_search
 
 
 @pytest.mark.parametrize("name", method_names())
@@ -48,6 +49,17 @@ def test_reporting_seeds_are_not_tuned_on():
 def test_unknown_methods_are_named_before_anything_is_loaded():
     with pytest.raises(InputError, match="unknown method 'nope'"):
         SearchPlan(methods=("ga", "nope"))
+
+
+def test_a_method_that_says_nothing_to_search_is_left_out_unless_named(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(find_method("asu"), "search_space", None)
+    found, left_out = searchable()
+    assert left_out == ["asu"]
+    assert sorted([*found, "asu"]) == sorted(method_names())
+    with pytest.raises(InputError, match="method asu declares no search_space"):
+        SearchPlan(methods=("ga", "asu"))
 
 
 def row(method: str, point: int, stream: str, score: float) -> dict:
@@ -114,9 +126,14 @@ def test_a_line_that_a_crash_cut_off_is_done_again(tmp_path: Path, monkeypatch: 
 def test_a_search_runs_resumes_and_leaves_the_model_as_it_was(tiny_folder: Path, tmp_path: Path):
     source = Source("folder", made_up_folder(tmp_path / "data", 120))
     plan = SearchPlan(
-        methods=("tfr", "ga"), streams=("openbookqa", "boolq"), requests=1, heldout=4, budget=1
+        methods=("tfr", "ga"),
+        streams=("openbookqa", "boolq"),
+        requests=1,
+        heldout=4,
+        budget=1,
+        model=str(tiny_folder),
     )
-    machine = Machine(str(tiny_folder), source, "cpu")
+    machine = Machine(source, "cpu")
     results = tmp_path / "out" / "trials.jsonl"
     seen: list = []
     rows = run_search(plan, machine, results, seen.append)

@@ -154,31 +154,31 @@ scoring.collate = lambda *arguments: (time.sleep(0.02), real(*arguments))[1]
         ),
         (
             "import tfrnet.methods.tfr.model as controller\n"
-            "real = controller.gather_evidence\n"
+            "real = controller.score_risk\n"
             "def differs(*a):\n"
             "    found = real(*a)\n"
             "    if rank: found.trajectory.risk.add_(1)\n"
             "    return found\n"
-            "controller.gather_evidence = differs",
+            "controller.score_risk = differs",
             "the processes differ in the new state",
         ),
         (
             "import tfrnet.methods.tfr.model as controller\n"
-            "real = controller.gather_evidence\n"
+            "real = controller.score_risk\n"
             "def fails(*a):\n"
             "    if rank: raise ValueError('no evidence')\n"
             "    return real(*a)\n"
-            "controller.gather_evidence = fails",
+            "controller.score_risk = fails",
             "process 1: no evidence",
         ),
         (
             "import tfrnet.methods.tfr.model as controller\n"
             "from tfrnet.core.errors import InputError\n"
-            "real = controller.gather_evidence\n"
+            "real = controller.score_risk\n"
             "def fails(*a):\n"
             "    if not rank: raise InputError('no evidence')\n"
             "    return real(*a)\n"
-            "controller.gather_evidence = fails",
+            "controller.score_risk = fails",
             "error: no evidence",
         ),
     ],
@@ -235,7 +235,7 @@ def test_ctrl_c_in_one_process_ends_all(
 ) -> None:
     where = {
         "loading": ("tfrnet.models.load", "load_model"),
-        "working": ("tfrnet.methods.tfr.model", "gather_evidence"),
+        "working": ("tfrnet.methods.tfr.model", "score_risk"),
     }
     module, name = where[moment]
     patch = f"""

@@ -13,8 +13,18 @@ import torch
 
 from tests.distributed.launcher import Launcher, said
 from tests.states import story, tensors
+from tfrnet.cli.main import COMMANDS
+from tfrnet.cli.sharing import is_shared
 from tfrnet.core.errors import InputError
 from tfrnet.distributed.launch import joined_team
+
+
+def test_of_other_commands_only_the_first_process_does_anything() -> None:
+    assert {name for name, command in COMMANDS.all().items() if is_shared(command)} == {
+        "eval",
+        "forget",
+        "run",
+    }
 
 
 @pytest.mark.long

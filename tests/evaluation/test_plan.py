@@ -351,8 +351,8 @@ def test_robustness_needs_a_split_and_says_what_makes_one(source):
 @pytest.mark.parametrize(
     ("attacks", "message"),
     [
-        (("unmask", "hypnosis"), "unknown attack 'hypnosis'; there are unmask, rescale, quanti"),
-        ((), "unknown attack ''; there are unmask"),
+        (("unmask", "hypnosis"), "unknown attack 'hypnosis'; the attacks are few-shot, "),
+        ((), "no attack is named; there are few-shot"),
     ],
 )
 def test_an_unknown_attack_is_named_with_those_there_are(source, split, attacks, message):

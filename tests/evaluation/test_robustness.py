@@ -19,16 +19,20 @@ from tfrnet.data.examples import encode
 from tfrnet.data.protocol import Sizes, make_split
 from tfrnet.data.sources import Source
 from tfrnet.data.tasks import find_task
-from tfrnet.evaluation.attacks.catalogue import ATTACKS
-from tfrnet.evaluation.attacks.lifted import other_mask
+from tfrnet.evaluation.attacking.attack import ATTACKS
+from tfrnet.evaluation.attacking.relearning import RelearnOptions, relearn
+from tfrnet.evaluation.attacking.subject import Attacked, AttackOptions, Subject
 from tfrnet.evaluation.attacks.quantise import SCHEMES
-from tfrnet.evaluation.attacks.relearn import RelearnOptions, relearn
-from tfrnet.evaluation.attacks.subject import Attacked, AttackOptions, Subject
-from tfrnet.evaluation.attacks.weights import rescaled
+from tfrnet.evaluation.attacks.rescale import rescaled
 from tfrnet.evaluation.cache import Cache
 from tfrnet.evaluation.evaluator import Evaluator
 from tfrnet.evaluation.plan import Options, Plan
-from tfrnet.evaluation.robustness import check_attacks, relearning_figures, run_attacks
+from tfrnet.evaluation.robustness import (
+    attacks_that_fit,
+    check_attacks,
+    relearning_figures,
+    run_attacks,
+)
 from tfrnet.evaluation.suite import measure
 from tfrnet.masking.channels import find_channels
 from tfrnet.masking.digest import model_digest
@@ -37,6 +41,7 @@ from tfrnet.models.load import LoadedModel
 
 SIZES = Sizes(requests=4, request_size=2, forget_eval=6, heldout=9, retain=(4, 4), guard=(2, 2))
 OPTIONS = AttackOptions(relearn_steps=(0, 3), relearn_seeds=2)
+NAMES = ("unmask", "rescale", "quantise", "prompts", "few-shot", "relearn")
 
 
 @pytest.fixture(scope="module")
@@ -185,14 +190,14 @@ def rows(subject):
     """What all attacks give; the model is looked at after each."""
     before = snapshot(subject.mask)
     found = {}
-    for name in ATTACKS:
+    for name in NAMES:
         found[name] = run_attacks(subject, [name])
         assert_unharmed(subject.mask, before)
     return found
 
 
 def test_there_is_an_attack_for_everything_that_is_asked_for():
-    assert list(ATTACKS) == ["unmask", "rescale", "quantise", "prompts", "few-shot", "relearn"]
+    assert attacks_that_fit(has_mask=True) == NAMES
 
 
 def test_every_row_stands_beside_the_plain_figures(rows, plain, untouched):
@@ -415,7 +420,7 @@ class StopError(Exception):
     pass
 
 
-@pytest.mark.parametrize("name", [name for name in ATTACKS if name != "unmask"])
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "unmask"])
 @pytest.mark.parametrize("calls", [0, 2])
 def test_an_attack_that_breaks_off_leaves_nothing_behind(subject, monkeypatch, name, calls):
     before = snapshot(subject.mask)
@@ -453,7 +458,7 @@ def test_states_are_put_back_whatever_happens_in_them(subject):
             raise StopError
         assert_unharmed(subject.mask, before)
     other = torch.full_like(subject.mask.values, 0.25)
-    with other_mask(subject.mask, other), subject.unlearned():
+    with subject.mask.holding(other), subject.unlearned():
         assert torch.equal(subject.mask.values, torch.ones_like(other))
     assert_unharmed(subject.mask, before)
 
@@ -498,7 +503,7 @@ def test_other_tasks_are_attacked_too(task, attack, source, tokenizer):
         before = snapshot(mask)
         options = AttackOptions(limit=1)
         subject = Subject(Evaluator(LoadedModel(model, tokenizer)), mask, split, options)
-        rows = list(islice(ATTACKS[attack](subject), 7 if attack == "prompts" else 1))
+        rows = list(islice(ATTACKS.find(attack).run(subject), 7 if attack == "prompts" else 1))
         assert max(row.attacked for row in rows) == rows[-1].attacked
         assert_unharmed(mask, before)
 
@@ -507,8 +512,8 @@ def test_other_tasks_are_attacked_too(task, attack, source, tokenizer):
 
 
 def test_an_unknown_attack_is_named(subject):
-    names = "unmask, rescale, quantise, prompts, few-shot, relearn"
-    with pytest.raises(InputError, match=f"unknown attack 'tickle'; there are {names}"):
+    names = "few-shot, prompts, quantise, relearn, rescale, unmask"
+    with pytest.raises(InputError, match=f"unknown attack 'tickle'; the attacks are {names}"):
         check_attacks(["unmask", "tickle"])
     with pytest.raises(InputError, match="unknown attack 'tickle'"):
         run_attacks(subject, ["tickle"])

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.bench import made_up
-from tfrnet_bench.report import write_report
+from tfrnet_bench.report import make_report
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = shutil.which("chromium")
@@ -32,7 +32,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path.write_text(json.dumps(result))
     sample = {"key": "k", "prompt": "2 + 2 =", "gold": "4", "before": "4", "after": "<i>fish</i>"}
     path.with_name("samples.jsonl").write_text(json.dumps(sample) + "\n")
-    return write_report(run, run / "report.html")
+    return make_report(run).write(run / "report.html")
 
 
 @pytest.fixture(scope="module")

@@ -32,7 +32,8 @@ def _one_thread(_two_threads: None) -> None:
 def make(name: str, trained: str = "lora", model=None, seed: int = 0, batch_size=8, **settings):
     method = find_method(name)
     values = {"guard_examples": 4, "trained": trained, "learning_rate": 1e-3, "steps": 3}
-    values["lora_factor"] = 1.0
+    if trained == "lora":
+        values["lora_factor"] = 1.0
     config = method.config_class.from_dict(values | FITTING.get(name, {}) | settings)
     return method(
         model or tiny.make_trained_model(),

@@ -18,17 +18,11 @@ def sums(first: int) -> list[Example]:
 
 
 # A large rate makes one step enough; what is looked at is the direction.
-STRONG = {
-    "trained": "lora",
-    "learning_rate": 5e-3,
-    "lora_factor": 1.0,
-    "steps": 1,
-    "retain_batch": 2,
-    "guard_examples": 2,
-}
+_ONE_STEP = {"learning_rate": 5e-3, "steps": 1, "retain_batch": 2, "guard_examples": 2}
+STRONG = _ONE_STEP | {"trained": "lora", "lora_factor": 1.0}
 SETTINGS = {
     "tfr": {"guard_examples": 2, "retain_examples": 4, "steps": 1, "use_guard": False},
-    "rmu": STRONG | {"trained": "full", "retain_weight": 0.0, "learning_rate": 1e-2, "steps": 3},
+    "rmu": _ONE_STEP | {"retain_weight": 0.0, "learning_rate": 1e-2, "steps": 3},
     "simnpo": STRONG | {"beta": 0.5, "forget_weight": 1.0},
     "asu": STRONG | {"forget_weight": 1.0, "temperature": 4.0},
     "llm-eraser": STRONG | {"score_examples": 4, "budget": 512, "forget_weight": 1.0},

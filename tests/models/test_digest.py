@@ -187,7 +187,7 @@ def test_the_same_values_on_other_projections_are_another_mask():
 
 def test_a_folded_mask_is_not_the_live_one():
     """They compute the same but for rounding, and rounding counts."""
-    from tfrnet.evaluation.attacks.weights import folded
+    from tfrnet.evaluation.attacking.weights import folded
 
     model = tiny.make_model()
     base = model_digest(model)

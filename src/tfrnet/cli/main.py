@@ -5,18 +5,18 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import typer
 
 import tfrnet
-from tfrnet.core.errors import InterruptError, TfrnetError, TfrnetWarning
+from tfrnet.cli.sharing import is_shared
+from tfrnet.core.errors import InputError, InterruptError, TfrnetError, TfrnetWarning
 from tfrnet.core.registry import Registry
 from tfrnet.distributed.environment import launched_rank
 
 COMMANDS = Registry("command", "tfrnet.cli.commands", "tfrnet.commands", "command")
-# What several processes can share.
-_SHARED = {"eval", "forget", "run"}
 
 
 def build_app() -> typer.Typer:
@@ -31,8 +31,19 @@ def build_app() -> typer.Typer:
     )
     app.callback()(_options)
     for name in sorted(COMMANDS.names(), key=_rank):
-        app.command(name)(COMMANDS.find(name))
+        try:
+            app.command(name)(COMMANDS.find(name))
+        except InputError as error:
+            # Another package's command that cannot be loaded must not take ours along.
+            app.command(name, help=str(error))(_refusing(error))
     return app
+
+
+def _refusing(error: InputError) -> Callable[[], None]:
+    def command() -> None:
+        raise error
+
+    return command
 
 
 def _rank(name: str) -> tuple[int, str]:
@@ -58,7 +69,7 @@ def _options(
 def main() -> None:
     """Run the command line; every failure is one line on stderr and an exit code."""
     warnings.showwarning = _show_warning  # type: ignore[assignment]
-    if launched_rank() and not _SHARED & set(sys.argv[1:2]):
+    if launched_rank() and not _is_shared(*sys.argv[1:2]):
         sys.exit(0)  # the first process does it all
     try:
         code = build_app()(standalone_mode=False)
@@ -93,6 +104,10 @@ def main() -> None:
     if code == InterruptError.exit_code:  # some versions of typer swallow Ctrl-C
         _fail("interrupted", code)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _is_shared(name: str = "") -> bool:
+    return name in COMMANDS.names() and is_shared(COMMANDS.find(name))
 
 
 def _fail(message: str, code: int, error: Exception | None = None) -> None:

@@ -10,6 +10,8 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from tfrnet.method import DEFAULT, method_names
+
 DEFAULT_STATE = Path("tfrnet-state")
 
 State = Annotated[Path, typer.Option(help="Folder of the state.")]
@@ -36,8 +38,8 @@ Guard = Annotated[
 Method = Annotated[
     str | None,
     typer.Option(
-        help="Method: tfr (the default), or a baseline: asu, ga, graddiff, llm-eraser, npo, o3, "
-        "rmu, simnpo. An existing state knows its method.",
+        help=f"Method: {DEFAULT} (the default), {', '.join(method_names()[1:])}. "
+        "An existing state knows its method.",
         show_default=False,
     ),
 ]
@@ -52,8 +54,9 @@ Guarded = Annotated[
 Preset = Annotated[
     str | None,
     typer.Option(
-        help="Settings: default, tuned (chosen by our search; of tfr the default), and of tfr also "
-        "paper and fisher (the step before the default's: cheaper, with a guard of 15 %).",
+        help="Settings: default, tuned (chosen by a search; of tfr the default), and of tfr also "
+        "paper and fisher (the step before the default's: cheaper, with a guard of 15 %). "
+        "'tfrnet settings' lists those of a method.",
         show_default=False,
     ),
 ]

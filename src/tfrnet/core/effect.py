@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 from tfrnet.core.tensors import State
 
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
 
 class Effect(Protocol):
     """What lets a live model act as in a state, until `detach`."""
+
+    # Whether it is a mask over channels, with what `masking.mask.ChannelMask` offers.
+    has_mask: ClassVar[bool]
 
     @property
     def model(self) -> PreTrainedModel:
@@ -25,7 +29,17 @@ class Effect(Protocol):
         """Return what a state's tensors belong to in the model: names and sizes."""
 
     def folded(self) -> dict[str, torch.Tensor]:
-        """Return the weights that an ordinary model needs to act like this one."""
+        """Return the weights that an ordinary model needs to act like this one.
+
+        They come in place of the model's own; none if the model's own do so already. Raise
+        `InputError` with the reason where no weights can.
+        """
+
+    def lifted(self) -> AbstractContextManager[None]:
+        """Give the model its own modules and weights back for a while.
+
+        The effect's own objects are put aside and taken up again, so that nothing is rounded.
+        """
 
     def detach(self) -> None:
         """Leave the model as it was before."""

@@ -7,6 +7,7 @@ package brings. Listing names imports none of them.
 from __future__ import annotations
 
 import pkgutil
+import warnings
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -15,7 +16,7 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
-from tfrnet.core.errors import InputError
+from tfrnet.core.errors import InputError, TfrnetWarning
 
 
 @dataclass(frozen=True)
@@ -24,13 +25,15 @@ class Registry:
 
     A part of ours is a module of `package`, or a folder of it with a module `kind`.py inside; its
     name has - where the module's has _. One of another package is an entry point of `group`. Either
-    way the part is what the module calls `attribute`.
+    way the part is what the module calls `attribute`. Where parts know their name it is in `named`,
+    and has to be the one that they are found by.
     """
 
     kind: str
     package: str
     group: str
     attribute: str
+    named: str = ""
 
     def names(self) -> list[str]:
         """Return the names of all parts, in the order of the alphabet."""
@@ -45,18 +48,32 @@ class Registry:
         if name not in points:
             known = ", ".join(self.names())
             raise InputError(f"unknown {self.kind} {name!r}; the {self.kind}s are {known}")
+        problem = f"the {self.kind} {name!r} of package {_package(points[name])} cannot be loaded"
         try:
             found = points[name].load()
         except Exception as error:
-            raise InputError(
-                f"the {self.kind} {name!r} of package {_package(points[name])} cannot be loaded: "
-                f"{type(error).__name__}: {error}"
-            ) from error
-        return getattr(found, self.attribute) if isinstance(found, ModuleType) else found
+            raise InputError(f"{problem}: {type(error).__name__}: {error}") from error
+        if isinstance(found, ModuleType):
+            if not hasattr(found, self.attribute):
+                raise InputError(f"{problem}: {found.__name__} has no {self.attribute}")
+            found = getattr(found, self.attribute)
+        if self.named and (calls_itself := getattr(found, self.named, None)) != name:
+            raise InputError(f"{problem}: its {self.named} is {calls_itself!r}")
+        return found
+
+    def all(self) -> dict[str, Any]:
+        """Return all parts by name. One that cannot be loaded is left out with a warning."""
+        found = {}
+        for name in self.names():
+            try:
+                found[name] = self.find(name)
+            except InputError as error:
+                warnings.warn(str(error), TfrnetWarning, stacklevel=2)
+        return found
 
     def _own(self) -> dict[str, str]:
         spec = find_spec(self.package)
-        places = spec.submodule_search_locations if spec else None
+        places = (spec and spec.submodule_search_locations) or []  # None would mean anywhere
         modules = [module.name for module in pkgutil.iter_modules(places)]
         return {name.replace("_", "-"): f"{self.package}.{name}" for name in modules}
 

@@ -9,7 +9,7 @@ import types
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from tfrnet.core.errors import InputError
 
@@ -19,7 +19,7 @@ def option(
     text: str,
     at_least: float | None = None,
     at_most: float | None = None,
-    when: Mapping[str, Any] | None = None,
+    when: Mapping[str, tuple[Any, ...]] | None = None,
 ) -> Any:
     """Return a field of a `Settings` class with its help text and range.
 
@@ -34,8 +34,12 @@ class Settings:
     """Immutable and valid settings.
 
     A value out of range or a NaN raises `InputError` when they are built, before any model is
-    loaded; so does an unknown name given to `from_dict`.
+    loaded; so does an unknown name given to `from_dict`, and a value that has no effect given the
+    others.
     """
+
+    # Without these values of other fields, the fields that a class adds have no effect.
+    acts_when: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
 
     def __post_init__(self) -> None:
         hints = typing.get_type_hints(type(self))
@@ -43,6 +47,9 @@ class Settings:
             value = _coerce(item.name, getattr(self, item.name), hints[item.name])
             _check_range(item.name, value, item.metadata["min"], item.metadata["max"])
             object.__setattr__(self, item.name, value)
+        for item in dataclasses.fields(self):
+            if getattr(self, item.name) != item.default:
+                self._refuse_idle(item.name)
 
     @classmethod
     def preset(cls, name: str) -> Self:
@@ -68,6 +75,21 @@ class Settings:
             )
         return cls(**values)
 
+    @classmethod
+    def from_record(cls, values: Mapping[str, Any]) -> Self:
+        """Build settings from a record of earlier ones, which may hold some without effect.
+
+        These have their defaults now; they never changed a number.
+        """
+        known = {item.name: item for item in dataclasses.fields(cls)}
+        chosen = {name: known[name].default for name in known} | dict(values)
+        acting = {
+            name: value
+            for name, value in values.items()
+            if name not in known or not _missing(cls._conditions(known[name]), chosen)
+        }
+        return cls.from_dict(acting)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as plain JSON values."""
         return {
@@ -76,28 +98,55 @@ class Settings:
         }
 
     def effective(self) -> dict[str, Any]:
-        """Return the settings that have an effect, given the others: what a result depends on.
-
-        A field that names no `when` always counts.
-        """
+        """Return the settings that have an effect, given the others: what a result depends on."""
         values = self.to_dict()
         return {
             item.name: values[item.name]
             for item in dataclasses.fields(self)
-            if all(values[name] == value for name, value in item.metadata["when"].items())
+            if not _missing(self._conditions(item), values)
         }
 
     def with_overrides(self, overrides: Iterable[str]) -> Self:
         """Return a copy changed by `field=value` texts (`true`/`false`, commas for lists)."""
         hints = typing.get_type_hints(type(self))
-        values = self.to_dict()
+        values, named = self.to_dict(), []
         for override in overrides:
             name, equals, text = override.partition("=")
             name = name.strip()
             if not equals:
                 raise InputError(f"--set takes field=value, not {override!r}")
             values[name] = _parse(name, text.strip(), hints[name]) if name in hints else text
-        return type(self).from_dict(values)
+            named.append(name)
+        # What had an effect before and has none with the overrides falls back to its default.
+        defaults = {item.name: item.default for item in dataclasses.fields(self)}
+        kept = {name: v for name, v in values.items() if name in named or v != defaults[name]}
+        changed = type(self).from_record(kept) if named else self
+        for name in named:
+            changed._refuse_idle(name)
+        return changed
+
+    @classmethod
+    def _conditions(cls, item: dataclasses.Field[Any]) -> Mapping[str, tuple[Any, ...]]:
+        """Return what a field's effect depends on: its own `when`, and its class's."""
+        owner = next(
+            c for c in reversed(cls.__mro__) if item.name in vars(c).get("__annotations__", {})
+        )
+        return {**vars(owner).get("acts_when", {}), **item.metadata["when"]}
+
+    def _refuse_idle(self, name: str) -> None:
+        """Raise if a field has no effect, given the others."""
+        (item,) = (item for item in dataclasses.fields(self) if item.name == name)
+        if missing := _missing(self._conditions(item), vars(self)):
+            raise InputError(f"{name} has no effect here: it acts only with {missing}")
+
+
+def _missing(conditions: Mapping[str, tuple[Any, ...]], values: Mapping[str, Any]) -> str:
+    """Return which of the conditions do not hold, in words."""
+    return " and ".join(
+        f"{name}={' or '.join(map(str, wanted))}"
+        for name, wanted in conditions.items()
+        if values[name] not in wanted
+    )
 
 
 def _alternatives(hint: Any) -> tuple[Any, ...]:

@@ -19,8 +19,9 @@ from tfrnet.data.requests import Request
 from tfrnet.data.sampling import one_per_group, shuffled
 from tfrnet.data.sources import Source
 from tfrnet.data.task import Task
-from tfrnet.data.tasks import find_task
+from tfrnet.data.tasks import find_task, task_names
 
+# The paper's tasks. Each is forgotten in turn; the others must be kept.
 STREAMS = ("arithmetic", "openbookqa", "boolq")
 
 
@@ -106,10 +107,11 @@ def make_split(
     sizes: Sizes | None = None,
     streams: Sequence[str] = STREAMS,
 ) -> Split:
-    """Draw the parts of one stream."""
+    """Draw the parts of one stream. A forget task that is none of the `streams` joins them."""
     source, sizes = source or Source(), sizes or Sizes()
+    check_stream(forget_task)
     if forget_task not in streams:
-        raise InputError(f"the forget task {forget_task!r} is none of {', '.join(streams)}")
+        streams = (*streams, forget_task)
     tasks = {name: find_task(name) for name in streams}
     training = {name: task.load(task.training, source) for name, task in tasks.items()}
     heldout = {
@@ -138,6 +140,12 @@ def make_split(
         guard=guard,
         heldout=heldout,
     )
+
+
+def check_stream(task: str) -> None:
+    """Raise if a stream cannot forget this: it is no task, or a task with options."""
+    if task not in task_names():
+        raise InputError(f"the forget task {task!r} is none of {', '.join(task_names())}")
 
 
 def _heldout(

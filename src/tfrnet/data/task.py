@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar, Literal
@@ -14,13 +15,16 @@ Metric = Literal["acc", "acc_norm", "exact"]
 
 
 class Task(ABC):
-    """One dataset. A file in `data/tasks/` with a subclass is all that a new one needs.
+    """One dataset. A subclass called `TASK` in a file of `data/tasks/` is all that a new one needs.
 
-    Requests and retain data come from the `training` split; `evaluation` is the split that
-    lm-evaluation-harness scores.
+    From another package it is an entry point of `tfrnet.tasks`. Requests and retain data come from
+    the `training` split; `evaluation` is the split that lm-evaluation-harness scores. An item's key
+    is task/split/row, so that a split's manifest can find it again.
     """
 
+    # The name on the command line, and in tables.
     name: ClassVar[str]
+    label: ClassVar[str]
     splits: ClassVar[tuple[str, ...]]
     training: ClassVar[str] = "train"
     evaluation: ClassVar[str]
@@ -28,6 +32,8 @@ class Task(ABC):
     metric: ClassVar[Metric]
     # Whether every question has the same choices, so that a bias towards one can be seen.
     fixed_choices: ClassVar[bool] = False
+    # Where answers are generated: how many tokens at most.
+    new_tokens: ClassVar[int] = 10
 
     def load(self, split: str, source: Source) -> list[Item]:
         """Return a split in file order."""
@@ -41,6 +47,11 @@ class Task(ABC):
     @abstractmethod
     def _load(self, split: str, source: Source) -> list[Item]:
         """Return the items of a known split."""
+
+    def is_right(self, line: str, item: Item) -> bool:
+        """Tell whether a generated line is right: by default if it begins with the answer."""
+        answer = re.escape(item.answer.strip())
+        return re.match(rf"{answer}(?!\w)", line, re.IGNORECASE) is not None
 
     @abstractmethod
     def floors(self, items: Sequence[Item]) -> dict[str, float]:

@@ -16,7 +16,7 @@ from tfrnet.data.sources import Source
 from tfrnet.data.task import Task
 from tfrnet.data.tasks import find_task, task_names
 from tfrnet.data.tofu import TofuRow, load_tofu
-from tfrnet.evaluation.attacks.subject import AttackOptions, divide
+from tfrnet.evaluation.attacking.subject import AttackOptions, divide
 from tfrnet.evaluation.privacy import MEMBERS, NON_MEMBERS
 from tfrnet.evaluation.robustness import check_attacks
 from tfrnet.evaluation.tofu import SETS, TofuOptions

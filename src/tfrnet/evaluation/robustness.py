@@ -12,35 +12,30 @@ from typing import Any
 
 from tfrnet.core.effect import Effect
 from tfrnet.core.errors import InputError
-from tfrnet.evaluation.attacks.catalogue import ATTACKS, ON_MASKS
-from tfrnet.evaluation.attacks.recovery import area_between, steps_to_half_recovery
-from tfrnet.evaluation.attacks.subject import Attacked, Subject
-from tfrnet.masking.mask import ChannelMask
+from tfrnet.evaluation.attacking.attack import ATTACKS, all_attacks
+from tfrnet.evaluation.attacking.recovery import area_between, steps_to_half_recovery
+from tfrnet.evaluation.attacking.subject import Attacked, Subject
 
 
 def attack_names(effect: Effect) -> tuple[str, ...]:
     """Return the attacks that make sense for an effect."""
-    return attacks_that_fit(isinstance(effect, ChannelMask))
+    return attacks_that_fit(effect.has_mask)
 
 
 def attacks_that_fit(has_mask: bool) -> tuple[str, ...]:
     """Return the attacks that make sense for a method, which has a mask or has none."""
-    return tuple(name for name in ATTACKS if has_mask or name not in ON_MASKS)
+    return tuple(a.name for a in all_attacks() if has_mask or not a.needs_mask)
 
 
 def check_attacks(names: Sequence[str], has_mask: bool = True) -> None:
     """Raise if an attack is unknown, or is one on a mask where there is none."""
-    unknown = [name for name in names if name not in ATTACKS]
-    if unknown or not names:
-        raise InputError(
-            f"unknown attack {unknown[0] if unknown else ''!r}; there are {', '.join(ATTACKS)}"
-        )
-    fitting = attacks_that_fit(has_mask)
+    if not names:
+        raise InputError(f"no attack is named; there are {', '.join(ATTACKS.names())}")
     for name in names:
-        if name not in fitting:
+        if ATTACKS.find(name).needs_mask and not has_mask:
             raise InputError(
                 f"the attack {name} is on a mask, and the state's method has none; "
-                f"choose of {', '.join(fitting)}"
+                f"choose of {', '.join(attacks_that_fit(has_mask))}"
             )
 
 
@@ -48,12 +43,12 @@ def run_attacks(
     subject: Subject, names: Sequence[str], report: Callable[[str], None] | None = None
 ) -> list[Attacked]:
     """Run the named attacks one after another."""
-    check_attacks(names, isinstance(subject.effect, ChannelMask))
+    check_attacks(names, subject.effect.has_mask)
     rows: list[Attacked] = []
     for name in names:
         if report:
             report(f"attack: {name}")
-        rows += ATTACKS[name](subject)
+        rows += ATTACKS.find(name).run(subject)
     return rows
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tfrnet.core.effect import Effect
-from tfrnet.evaluation.attacks.subject import Subject
+from tfrnet.evaluation.attacking.subject import Subject
 from tfrnet.evaluation.evaluator import Evaluator
 from tfrnet.evaluation.metrics.tofu import forget_quality
 from tfrnet.evaluation.plan import Plan

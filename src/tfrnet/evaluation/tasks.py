@@ -1,4 +1,4 @@
-"""Accuracy on a task: candidate ranking, or generation where the answer is a number."""
+"""Accuracy on a task: candidate ranking, or generation where there are no candidates."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 from tfrnet.data.examples import Example, Truncation, encode, tokenise
 from tfrnet.data.items import Item
 from tfrnet.data.task import Task
-from tfrnet.evaluation.arithmetic import NEW_TOKENS, match_number
 from tfrnet.evaluation.evaluator import Evaluator
 from tfrnet.evaluation.metrics.intervals import standard_error
 from tfrnet.evaluation.ranking import Ranking, encode_choices
@@ -87,7 +86,7 @@ def evaluate_task(
     if ranked:
         samples, truncated = _rank(evaluator, items, max_length, truncation, mutual_info)
     else:
-        samples, truncated = _generate(evaluator, items, max_length, truncation)
+        samples, truncated = _generate(evaluator, task, items, max_length, truncation)
     names = [*(RANKED if ranked else GENERATED)]
     if ranked and mutual_info:
         names.append("acc_mutual_info")
@@ -175,29 +174,33 @@ def _class_figures(task: Task, items: Sequence[Item], chosen: Sequence[int]) -> 
 
 
 def _generate(
-    evaluator: Evaluator, items: Sequence[Item], max_length: int, truncation: Truncation
+    evaluator: Evaluator,
+    task: Task,
+    items: Sequence[Item],
+    max_length: int,
+    truncation: Truncation,
 ) -> tuple[list[dict[str, Any]], int]:
     tokenizer = evaluator.loaded.tokenizer
     texts = evaluator.generate(
-        [item.prompt for item in items], NEW_TOKENS, max_length, one_line=True
+        [item.prompt for item in items], task.new_tokens, max_length, one_line=True
     )
     groups = [
         [encode(item.example(), tokenizer, max_length, item.key, truncation)] for item in items
     ]
     samples = []
     for item, text, (gold,) in zip(items, texts, evaluator.score(groups), strict=True):
-        match = match_number(text, item.answer)
+        line = text.partition("\n")[0].strip()
         samples.append(
             {
                 "key": item.key,
                 "gold": item.answer,
                 "generated": text,
-                "exact": match.exact,
-                "strict": match.strict,
+                "exact": task.is_right(line, item),
+                "strict": line == item.answer.strip(),
                 "greedy": all(gold.is_argmax),
                 "log_likelihoods": [gold.total],
                 "loss": gold.average_loss,
             }
         )
-    room = max_length - NEW_TOKENS
+    room = max_length - task.new_tokens
     return samples, sum(len(tokenise(item.prompt, tokenizer)) > room for item in items)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from weakref import WeakSet
 
 import torch
@@ -40,6 +40,8 @@ class ChannelMask:
     It scales what the projections return, so the model's weights and structure stay as they are;
     `detach` undoes that. Use it as a context manager to be sure of it.
     """
+
+    has_mask: ClassVar[bool] = True
 
     def __init__(self, model: PreTrainedModel, index: ChannelIndex) -> None:
         if model in _masked_models:
@@ -85,6 +87,22 @@ class ChannelMask:
     def folded(self) -> dict[str, torch.Tensor]:
         """Return the weights of an ordinary model that acts like this one."""
         return folded_tensors(self.model, self.index, self.values)
+
+    @contextmanager
+    def holding(self, values: torch.Tensor) -> Iterator[None]:
+        """Apply another flat mask for a while."""
+        own = self.values
+        try:
+            self.set(values)
+            yield
+        finally:
+            self.set(own)
+
+    @contextmanager
+    def lifted(self) -> Iterator[None]:
+        """Let the model compute what it did before, for a while."""
+        with self.holding(torch.ones_like(self.values)):
+            yield
 
     def detach(self) -> None:
         """Take the mask off: the model computes what it did before."""

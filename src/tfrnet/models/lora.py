@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
 from transformers.pytorch_utils import Conv1D
 
 if TYPE_CHECKING:
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 # PEFT's name of the adapter; a model has one of ours at a time.
 ADAPTER = "default"
+# What PEFT writes on a model that carries an adapter.
+MARKS = ("peft_config", "_hf_peft_config_loaded")
 
 
 def lora_config(
@@ -54,7 +57,12 @@ def lora_layers(model: PreTrainedModel) -> dict[str, Any]:
 def take_lora_off(model: PreTrainedModel) -> None:
     """Give a model its own modules back, also where putting an adapter on ended half-way."""
     for name, layer in lora_layers(model).items():
-        parent, _, last = name.rpartition(".")
-        setattr(model.get_submodule(parent), last, layer.get_base_layer())
-    for mark in ("peft_config", "_hf_peft_config_loaded"):
+        put_module(model, name, layer.get_base_layer())
+    for mark in MARKS:
         model.__dict__.pop(mark, None)
+
+
+def put_module(model: nn.Module, name: str, module: nn.Module) -> None:
+    """Put a module in the place of the one that has the name."""
+    parent, _, last = name.rpartition(".")
+    setattr(model.get_submodule(parent), last, module)

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 from torch import nn
 
 from tfrnet.core.errors import InputError
 from tfrnet.core.tensors import State, TensorState
-from tfrnet.models.lora import ADAPTER, lora_config, lora_layers, put_lora_on, take_lora_off
+from tfrnet.models.lora import (
+    ADAPTER,
+    MARKS,
+    lora_config,
+    lora_layers,
+    put_lora_on,
+    put_module,
+    take_lora_off,
+)
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -22,6 +32,8 @@ class LoraEffect:
 
     B starts at 0, so that an adapter without a state adds exactly nothing.
     """
+
+    has_mask: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -78,6 +90,20 @@ class LoraEffect:
             change = layer.get_delta_weight(ADAPTER)
             weights[f"{name}.weight"] = (base.float() + change.float()).to(base.dtype)
         return weights
+
+    @contextmanager
+    def lifted(self) -> Iterator[None]:
+        """Put the projections in the place of the adapter's wrappers around them, for a while."""
+        facts = vars(self.model)
+        marks = {name: facts.pop(name) for name in MARKS if name in facts}
+        try:
+            for name, layer in self.layers.items():
+                put_module(self.model, name, layer.get_base_layer())
+            yield
+        finally:
+            for name, layer in self.layers.items():
+                put_module(self.model, name, layer)
+            facts.update(marks)
 
     def detach(self) -> None:
         """Take the adapter off: the model has its own modules again."""

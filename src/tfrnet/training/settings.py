@@ -8,6 +8,8 @@ from typing import Any, ClassVar, Literal
 
 from tfrnet.core.settings import Settings, option
 
+_WITH_LORA = {"trained": ("lora",)}
+
 
 @dataclass(frozen=True)
 class TrainingSettings(Settings):
@@ -23,7 +25,9 @@ class TrainingSettings(Settings):
         "full", "full: the weights themselves; lora: a low-rank adapter beside them (PEFT)"
     )
     learning_rate: float = option(1e-5, "step size of AdamW", 0)
-    lora_factor: float = option(10.0, "lora: factor on the learning rate", 0)
+    lora_factor: float = option(
+        10.0, "factor on the learning rate of an adapter", 0, when=_WITH_LORA
+    )
     steps: int = option(5, "optimiser steps per request", 1, 10_000)
     weight_decay: float = option(0.0, "decoupled weight decay of AdamW", 0)
     retain_batch: int = option(8, "retain examples per step, new ones each time", 1)
@@ -31,10 +35,12 @@ class TrainingSettings(Settings):
         "answer", "forget tokens that the loss is on: the answer's, or the prompt's as well"
     )
     end_token: bool = option(True, "the end of the text counts as the answer's last token")
-    rank: int = option(8, "lora: rank of the adapter", 1)
-    alpha: float = option(16, "lora: scale of the adapter is alpha / rank", 0)
+    rank: int = option(8, "rank of the adapter", 1, when=_WITH_LORA)
+    alpha: float = option(16, "scale of the adapter is alpha / rank", 0, when=_WITH_LORA)
     target_modules: str | tuple[str, ...] = option(
-        "all-linear", "lora: projections that get an adapter; all-linear, names or a pattern"
+        "all-linear",
+        "projections that get an adapter; all-linear, names or a pattern",
+        when=_WITH_LORA,
     )
     max_length: int = option(
         256, "longest example in tokens; a longer one keeps its answer and the prompt's end", 2

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 from torch import nn
@@ -40,6 +41,8 @@ class WeightsEffect:
 
     Values are swapped, never written over, so that a restore is bit for bit and costs nothing.
     """
+
+    has_mask: ClassVar[bool] = False
 
     def __init__(self, model: PreTrainedModel, names: Collection[str] | None = None) -> None:
         """Take over the named parameters, or all."""
@@ -79,8 +82,19 @@ class WeightsEffect:
         return [[name, parameter.numel()] for name, parameter in self.parameters.items()]
 
     def folded(self) -> dict[str, torch.Tensor]:
-        """Return the weights of an ordinary model that acts like this one."""
+        """Return nothing: the model's own weights are the trained ones."""
         return {}
+
+    @contextmanager
+    def lifted(self) -> Iterator[None]:
+        """Give the model its own weights back for a while."""
+        trained = [(parameter, parameter.data) for parameter in self.parameters.values()]
+        try:
+            self.detach()
+            yield
+        finally:
+            for parameter, values in trained:
+                parameter.data = values
 
     def detach(self) -> None:
         """Give the model its own weights back."""

@@ -21,7 +21,7 @@ def command(
     experiments: Annotated[
         list[str],
         typer.Argument(
-            help="main (methods on three streams), ablation (TFR-Net without its parts), tofu "
+            help="main (methods on streams), ablation (TFR-Net without its parts), tofu "
             "(privacy and utility), structure (which channels), robust (attacks), or all."
         ),
     ],
@@ -32,7 +32,7 @@ def command(
         str, typer.Option(help="Methods, comma-separated; all without it.", show_default=False)
     ] = "",
     streams: Annotated[
-        str, typer.Option(help="Streams, comma-separated; all three without it.")
+        str, typer.Option(help="Tasks to forget, comma-separated; the paper's three without it.")
     ] = "",
     seeds: Annotated[
         str, typer.Option(help="Seeds, comma-separated, below 1000; 0,1,2 without it.")
@@ -95,10 +95,12 @@ def command(
       tfrnet bench all --data-dir data --workers 12 --out results
     """
     from tfrnet.data.sources import Source
+    from tfrnet_bench.machine import Machine
+    from tfrnet_bench.outputs import write_outputs
+    from tfrnet_bench.run.plan_record import record_plan
     from tfrnet_bench.run.preflight import check_everything
-    from tfrnet_bench.run.runner import Event, run_bench
-    from tfrnet_bench.run.workshop import Machine
-    from tfrnet_bench.run.writing import record_plan, write_outputs
+    from tfrnet_bench.run.runner import run_bench
+    from tfrnet_bench.run.worker import Event
 
     output = Output(as_json)
     where = Source(source, data_dir)

@@ -25,8 +25,7 @@ def command(
     output = Output(as_json)
     with output.waiting("writing the report"):
         page = make_report(run)
-        target = out or run / "report.html"
-        target.write_text(page.html, encoding="utf-8")
+        target = page.write(out or run / "report.html")
     counts = ", ".join(f"{count} {what}" for what, count in page.counts.items())
     size = target.stat().st_size
     output.say(f"wrote {target} ({counts}; {size / 1e3:.0f} kB)")

@@ -12,7 +12,6 @@ import typer
 from tfrnet.cli import options as opt
 from tfrnet.cli.lists import names
 from tfrnet.cli.output import Output
-from tfrnet.method import method_names
 
 
 def command(
@@ -20,7 +19,11 @@ def command(
         Path, typer.Option(help="Folder for trials.jsonl, one line a trial, and chosen.json.")
     ] = Path("tfrnet-search"),
     methods: Annotated[
-        str, typer.Option(help="Methods, comma-separated; all without it.", show_default=False)
+        str,
+        typer.Option(
+            help="Methods, comma-separated; without it all that say what to search.",
+            show_default=False,
+        ),
     ] = "",
     streams: Annotated[
         str, typer.Option(help="Streams, comma-separated.")
@@ -48,18 +51,28 @@ def command(
     forgotten and what held-out items still work. Stop it at any time; the same command goes on.
     """
     from tfrnet.data.sources import Source
-    from tfrnet_bench.search import Machine, SearchPlan, choose, run_search
+    from tfrnet_bench.grid import searchable
+    from tfrnet_bench.machine import Machine
+    from tfrnet_bench.search import SearchPlan, choose, run_search
 
     output = Output(as_json)
+    chosen_methods = names(methods)
+    if not chosen_methods:
+        can_be, cannot = searchable()
+        chosen_methods = tuple(can_be)
+        for name in cannot:
+            output.note(f"{name} is left out: it declares no search_space")
     plan = SearchPlan(
-        methods=names(methods) or tuple(method_names()),
+        methods=chosen_methods,
         streams=names(streams),
         seed=seed,
         requests=requests,
         heldout=heldout,
         budget=budget,
+        model=model,
+        dtype=dtype,
     )
-    machine = Machine(model, Source(source, data_dir), device, dtype, batch_size, workers)
+    machine = Machine(Source(source, data_dir), device, eval_batch_size=batch_size, workers=workers)
     trials = plan.trials()
     with output.progress(len(trials), "trials") as bar:
 

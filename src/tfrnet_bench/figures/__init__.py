@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
-from tfrnet_bench.figures.capacity import draw_capacity
-from tfrnet_bench.figures.reemergence import draw_reemergence
-from tfrnet_bench.figures.structure import draw_structure
+from tfrnet_bench.figures.capacity_plot import draw_capacity
+from tfrnet_bench.figures.reemergence_plot import draw_reemergence
+from tfrnet_bench.figures.structure_plot import draw_structure
 from tfrnet_bench.figures.style import figure_style, save
-from tfrnet_bench.figures.tradeoff import draw_tradeoff
-from tfrnet_bench.results import Result
-from tfrnet_bench.tables.cells import Cells
+from tfrnet_bench.figures.tradeoff_plot import draw_tradeoff
+from tfrnet_bench.results import Run
 
 _FIGURES = {
     "tradeoff": draw_tradeoff,
@@ -21,14 +19,13 @@ _FIGURES = {
 }
 
 
-def write_figures(results: Sequence[Result], folder: Path) -> list[Path]:
+def write_figures(run: Run, folder: Path) -> list[Path]:
     """Write every figure that has something to show, as SVG and PNG; return the paths written."""
-    cells = Cells(results)
     paths: list[Path] = []
     with figure_style():
         folder.mkdir(parents=True, exist_ok=True)
         for name, draw in _FIGURES.items():
-            figure = draw(cells)
+            figure = draw(run)
             if figure is not None:
                 paths += save(figure, folder, name)
     return paths

@@ -8,29 +8,30 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfrnet_bench.results import Result
-from tfrnet_bench.tables.cells import Cells
+from tfrnet_bench.constants import STREAM
+from tfrnet_bench.results import CellResult, Run
 
-KIND = "stream"
 Array = NDArray[np.float64]
 
 
-def with_results(cells: Cells, variants: Iterable[str]) -> tuple[list[str], list[str]]:
+def with_results(run: Run, variants: Iterable[str]) -> tuple[list[str], list[str]]:
     """Return the variants that have a result on some stream, and the streams they have it on."""
     found = [
         (variant, stream)
         for variant in variants
-        for stream in cells.streams(KIND)
-        if cells.results(KIND, stream, variant)
+        for stream in run.streams(STREAM)
+        if run.by_seed(STREAM, stream, variant)
     ]
     variants_found = list(dict.fromkeys(variant for variant, _ in found))
     on = {stream for _, stream in found}
-    return variants_found, [stream for stream in cells.streams(KIND) if stream in on]
+    return variants_found, [stream for stream in run.streams(STREAM) if stream in on]
 
 
-def by_seed(cells: Cells, stream: str, variant: str, read: Callable[[Result], Any]) -> Array | None:
+def seed_values(
+    run: Run, stream: str, variant: str, read: Callable[[CellResult], Any]
+) -> Array | None:
     """Return what is read from each seed's result, seeds first; None if there is no result."""
-    found = [read(result) for result in cells.results(KIND, stream, variant).values()]
+    found = [read(result) for result in run.by_seed(STREAM, stream, variant).values()]
     return np.asarray(found, dtype=float) if found else None
 
 

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
+from tfrnet_bench.constants import UNTOUCHED
+
 _VARIANTS = {
     "GA": "ga",
     "RMU": "rmu",
@@ -18,7 +20,7 @@ _VARIANTS = {
     "O3": "o3",
     "ASU": "asu",
     "TFR-Net": "tfr",
-    "Full SFT": "none",
+    "Full SFT": UNTOUCHED,
     "w/o recover": "tfr-no-recovery",
     "w/o Retain": "tfr-no-retain",
     "w/o Hist.-risk": "tfr-no-history",

@@ -1,5 +1,26 @@
 """One HTML page of a bench run or of a state, to be read anywhere without a network."""
 
-from tfrnet_bench.report.write import make_report, write_report
+from __future__ import annotations
 
-__all__ = ["make_report", "write_report"]
+from pathlib import Path
+
+from tfrnet.core.errors import InputError
+from tfrnet.state.store import StateStore
+from tfrnet_bench.folder import is_run_folder
+from tfrnet_bench.report.bench_page import bench_page
+from tfrnet_bench.report.page import Page
+from tfrnet_bench.report.state_page import state_page
+from tfrnet_bench.results import read_run
+
+__all__ = ["bench_page", "make_report", "state_page"]
+
+
+def make_report(folder: Path) -> Page:
+    """Return the page of a folder, whichever of the two kinds it is."""
+    if is_run_folder(folder):
+        return bench_page(read_run(folder))
+    if StateStore.exists(folder):
+        return state_page(folder)
+    raise InputError(
+        f"{folder} is neither a bench run (no bench.json) nor a state (no manifest.json)"
+    )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tfrnet_bench.report.bench_run import Cell
 from tfrnet_bench.report.compact import clipped, rounded
-from tfrnet_bench.report.provenance import DIGEST_LENGTH
+from tfrnet_bench.report.origin_tables import DIGEST_LENGTH
+from tfrnet_bench.results import CellResult, Part
 
 _SHOWN_ANSWERS = 8
 _TEXT_LENGTH = 320
@@ -19,27 +19,26 @@ _REQUEST_FIELDS = (
 _STRUCTURE_FIELDS = ("capacity", "dormant", "suppressed_now", "composition", "random_overlap")
 
 
-def cell_data(cell: Cell) -> dict[str, Any]:
+def cell_data(result: CellResult) -> dict[str, Any]:
     """Return what the charts, the timeline and the texts of a cell need."""
-    result = cell.result
-    structure = result.get("structure") or {}
-    accuracy = (result.get("forgetting") or {}).get("accuracy") or {}
-    texts = [*cell.samples, *_without_samples(result.get("answers") or [], cell.samples)]
+    structure = result.structure
+    accuracy = result.forgetting.get("accuracy") or {}
+    texts = [*result.samples, *_without_samples(result)]
     values = {
-        "kind": cell.kind,
-        "stream": cell.stream,
-        "variant": cell.variant,
-        "seed": str(cell.seed),
-        "about": _about(cell),
-        "requests": request_data(cell.requests),
+        "kind": result.kind,
+        "stream": result.stream,
+        "variant": result.variant,
+        "seed": str(result.seed),
+        "about": _about(result),
+        "requests": request_data(result.requests),
         "checkpoints": [
             {name: point.get(name) for name in ("request", "forget", "retain")}
-            for point in result.get("checkpoints") or ()
+            for point in result.checkpoints
         ],
         "before": accuracy.get("before"),
         "matrix": accuracy.get("matrix"),
         "structure": {name: structure[name] for name in _STRUCTURE_FIELDS if name in structure},
-        "channel_map": result.get("channel_map"),
+        "channel_map": result.channel_map,
         "texts": [_text(entry) for entry in texts[:_SHOWN_ANSWERS]],
         "texts_in_all": len(texts),
     }
@@ -47,7 +46,7 @@ def cell_data(cell: Cell) -> dict[str, Any]:
     return compact
 
 
-def request_data(requests: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
+def request_data(requests: Sequence[Part]) -> dict[str, list[Any]]:
     """Return the requests column by column, which takes half the space of row by row."""
     if not requests:
         return {}
@@ -57,36 +56,34 @@ def request_data(requests: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
     return columns
 
 
-def _about(cell: Cell) -> list[list[str]]:
+def _about(result: CellResult) -> list[list[str]]:
     """Return the facts that stand above the charts."""
-    result = cell.result
-    origin, seconds = result.get("provenance") or {}, result.get("seconds") or {}
+    origin = result.provenance
     facts = {
-        "method": f"{cell.method} ({result.get('preset', 'no')} preset)",
-        "overrides": ", ".join(result.get("overrides") or ()),
-        "model": (result.get("model") or {}).get("name"),
+        "method": f"{result.method} ({result.preset or 'no'} preset)",
+        "overrides": ", ".join(result.overrides),
+        "model": result.model.get("name"),
         "device": " ".join(str(origin[name]) for name in ("device", "dtype") if name in origin),
         "commit": origin.get("commit"),
         "started": origin.get("started"),
-        "inputs digest": str(result.get("inputs", ""))[:DIGEST_LENGTH],
-        "seconds": ", ".join(f"{name} {value:.1f}" for name, value in seconds.items()),
-        "peak memory": f"{result['peak_bytes'] / 1e9:.2f} GB" if result.get("peak_bytes") else "",
+        "inputs digest": result.inputs[:DIGEST_LENGTH],
+        "seconds": ", ".join(f"{name} {value:.1f}" for name, value in result.seconds.items()),
+        "peak memory": f"{result.peak_bytes / 1e9:.2f} GB" if result.peak_bytes else "",
         "scores": ", ".join(
             f"{name.replace('_', ' ')} {value:.1f}"
-            for name, value in (result.get("scores") or {}).items()
+            for name, value in result.scores.items()
             if isinstance(value, int | float)
         ),
     }
     return [[name, str(value)] for name, value in facts.items() if value]
 
 
-def _without_samples(
-    answers: Sequence[dict[str, Any]], samples: Sequence[dict[str, Any]]
-) -> list[dict[str, Any]]:
-    known = {sample.get("key") for sample in samples}
-    return [answer for answer in answers if answer.get("key") not in known]
+def _without_samples(result: CellResult) -> list[Part]:
+    """Return the answers that no sample shows in words."""
+    known = {sample.get("key") for sample in result.samples}
+    return [answer for answer in result.answers if answer.get("key") not in known]
 
 
-def _text(entry: dict[str, Any]) -> dict[str, str]:
+def _text(entry: Part) -> dict[str, str]:
     names = ("key", "prompt", "gold", "before", "after")
     return {name: clipped(entry[name], _TEXT_LENGTH) for name in names if name in entry}

@@ -8,15 +8,15 @@ from statistics import fmean
 from typing import Any
 
 from tfrnet.evaluation.metrics.intervals import t_interval
-from tfrnet_bench.report.bench_run import Cell
 from tfrnet_bench.report.compact import rounded
-from tfrnet_bench.report.scores import StreamScores
+from tfrnet_bench.report.method_scores import MethodScores
+from tfrnet_bench.results import CellResult
 
 # In the place of a stream: the mean over all of them.
 ALL_STREAMS = "all streams"
 
 
-def method_data(scores: StreamScores) -> dict[str, Any]:
+def method_data(scores: MethodScores) -> dict[str, Any]:
     """Return points and lines for every stream, and which variants belong together."""
     bases = sorted({scores.method_of(variant) for variant in scores.ablations})
     groups = {"methods": scores.main}
@@ -44,7 +44,7 @@ def _by_variant(variants: Sequence[str], make: Any) -> dict[str, Any]:
     return {variant: made for variant in variants if (made := make(variant))}
 
 
-def _point(scores: StreamScores, variant: str, stream: str) -> dict[str, Any] | None:
+def _point(scores: MethodScores, variant: str, stream: str) -> dict[str, Any] | None:
     """Return the scores of a variant with their intervals over seeds."""
     values = {
         name: scores.means_over_streams(variant, name)
@@ -59,10 +59,10 @@ def _point(scores: StreamScores, variant: str, stream: str) -> dict[str, Any] | 
     }
 
 
-def _line(scores: StreamScores, variant: str, stream: str) -> dict[str, Any] | None:
+def _line(scores: MethodScores, variant: str, stream: str) -> dict[str, Any] | None:
     """Return forget and mean retain accuracy at every checkpoint, averaged over seeds."""
     if stream != ALL_STREAMS:
-        return _mean_line([_checkpoints(cell) for cell in scores.of(variant, stream)])
+        return _mean_line([_checkpoints(result) for result in scores.of(variant, stream)])
     by_stream = [_line(scores, variant, name) for name in scores.streams]
     if any(line is None for line in by_stream):
         return None
@@ -76,10 +76,10 @@ def _line(scores: StreamScores, variant: str, stream: str) -> dict[str, Any] | N
     }
 
 
-def _checkpoints(cell: Cell) -> dict[int, tuple[float, float]]:
+def _checkpoints(result: CellResult) -> dict[int, tuple[float, float]]:
     return {
         point["request"]: (point["forget"], fmean(point["retain"].values()))
-        for point in cell.result.get("checkpoints") or ()
+        for point in result.checkpoints
         if point.get("retain")
     }
 

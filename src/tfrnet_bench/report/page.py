@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
+from pathlib import Path
 from string import Template
 from typing import Any, Literal
 
@@ -35,6 +36,11 @@ class Page:
     kind: Literal["bench", "state"]
     html: str
     counts: dict[str, int]
+
+    def write(self, out: Path) -> Path:
+        """Write the page to a file; return where it is."""
+        out.write_text(self.html, encoding="utf-8")
+        return out
 
 
 def render(title: str, subtitle: str, sections: Sequence[Section], data: dict[str, Any]) -> str:

@@ -12,8 +12,8 @@ from tfrnet.method_state import dormant_threshold_of, has_mask, mask_of
 from tfrnet.state.store import StateStore
 from tfrnet_bench.report.cell_data import request_data
 from tfrnet_bench.report.compact import rounded
+from tfrnet_bench.report.origin_tables import plain
 from tfrnet_bench.report.page import Page, Section, render
-from tfrnet_bench.report.provenance import plain
 from tfrnet_bench.report.summary import facts, paragraphs
 
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from html import escape
 
 from tfrnet.evaluation.metrics.intervals import Interval, t_interval
-from tfrnet_bench.report.bench_run import NO_OP, BenchRun
-from tfrnet_bench.report.scores import StreamScores
+from tfrnet_bench.constants import STREAM, UNTOUCHED
+from tfrnet_bench.report.method_scores import MethodScores
+from tfrnet_bench.results import Run
 
 
 @dataclass(frozen=True)
@@ -44,36 +45,34 @@ def paragraphs(sentences: Sequence[str]) -> str:
     return "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences)
 
 
-def what_was_run(run: BenchRun) -> dict[str, object]:
+def what_was_run(run: Run) -> dict[str, object]:
     """Return the facts of a run."""
-    cells = run.cells
-    kinds = sorted({cell.kind for cell in cells})
-    seconds = sum(cell.result.get("seconds", {}).get("total", 0.0) for cell in cells)
+    results = run.results
+    kinds = sorted({result.kind for result in results})
+    seconds = sum(result.seconds.get("total", 0.0) for result in results)
     return {
         "experiments": _listed(_experiments(run) or kinds),
-        "cells": f"{len(cells)} finished, {len(run.failures)} failed"
+        "cells": f"{len(results)} finished, {len(run.failures)} failed"
         + (f", {len(run.unfinished)} without a result" if run.unfinished else ""),
         "by kind": ", ".join(f"{kind} {len(run.of_kind(kind))}" for kind in kinds),
-        "streams": _listed(sorted({c.stream for c in cells if c.kind == "stream"})),
-        "methods": _listed(sorted({cell.method for cell in cells})),
-        "variants": len({cell.variant for cell in cells}),
-        "seeds": _listed(sorted({cell.seed for cell in cells})),
-        "models": _listed(sorted({(c.result.get("model") or {}).get("name", "") for c in cells})),
-        "devices": _listed(
-            sorted({str(c.result.get("provenance", {}).get("device", "")) for c in cells})
-        ),
+        "streams": _listed(sorted({result.stream for result in run.of_kind(STREAM)})),
+        "methods": _listed(sorted({result.method for result in results})),
+        "variants": len({result.variant for result in results}),
+        "seeds": _listed(sorted({result.seed for result in results})),
+        "models": _listed(sorted({result.model.get("name", "") for result in results})),
+        "devices": _listed(sorted({result.device for result in results})),
         "time in all": f"{seconds / 3600:.1f} hours" if seconds > 7200 else f"{seconds:.0f} s",
     }
 
 
-def main_result(scores: StreamScores) -> list[str]:
+def main_result(scores: MethodScores) -> list[str]:
     """Say which method has the best mean Trade-off, and how the others and no method compare."""
     means = []
     for variant in scores.main:
         if values := scores.means_over_streams(variant, "trade_off"):
             means.append(_Mean(variant, *t_interval(values)))
     means.sort(key=lambda mean: -mean.value)
-    untouched = next((mean for mean in means if mean.variant == NO_OP), None)
+    untouched = next((mean for mean in means if mean.variant == UNTOUCHED), None)
     ranked = [mean for mean in means if mean is not untouched]
     if not ranked:
         return ["No method has finished all streams on one seed, so there is no mean Trade-off."]
@@ -94,12 +93,12 @@ def main_result(scores: StreamScores) -> list[str]:
     if untouched:
         below = [mean.variant for mean in ranked if mean.value <= untouched.value]
         said.append(
-            f"The untouched model ({NO_OP}) has {untouched.words()}: a Trade-off is to be read "
+            f"The untouched model ({UNTOUCHED}) has {untouched.words()}: a Trade-off is to be read "
             "against it"
             + (f"; not above it: {_listed(below)}." if below else ", and every method is above it.")
         )
     have_mean = {mean.variant for mean in means}
-    if partial := [v for v in scores.main if v not in have_mean and v != NO_OP]:
+    if partial := [v for v in scores.main if v not in have_mean and v != UNTOUCHED]:
         said.append(f"Not finished on all streams, so without a mean: {_listed(partial)}.")
     return said
 
@@ -110,7 +109,6 @@ def _listed(values: object) -> str:
     return ", ".join(str(value) for value in values if value != "")  # type: ignore[attr-defined]
 
 
-def _experiments(run: BenchRun) -> list[str]:
+def _experiments(run: Run) -> list[str]:
     """Return the experiments of all plans that the run was made with."""
-    plans = run.bench.get("plans", ())
-    return list(dict.fromkeys(name for plan in plans for name in plan["experiments"]))
+    return list(dict.fromkeys(name for plan in run.plans for name in plan["experiments"]))

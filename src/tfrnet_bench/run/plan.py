@@ -7,26 +7,25 @@ from dataclasses import dataclass, field
 
 from tfrnet.core.errors import InputError
 from tfrnet.core.settings import Settings
-from tfrnet.data.protocol import STREAMS, Sizes
-from tfrnet.evaluation.attacks.subject import AttackOptions
+from tfrnet.data.protocol import STREAMS, Sizes, check_stream
+from tfrnet.evaluation.attacking.subject import AttackOptions
 from tfrnet.method import find_method
+from tfrnet_bench.constants import FIRST_TUNING_SEED, ORACLE, UNTOUCHED
+from tfrnet_bench.folder import CellKey
 from tfrnet_bench.run.cell import Cell
 from tfrnet_bench.run.variants import (
-    METHODS,
-    ORACLE,
-    UNTOUCHED,
+    TUNED,
     Variant,
     ablations,
+    all_methods,
     methods_with_controls,
     structures,
+    with_preset,
 )
-from tfrnet_bench.search import FIRST_TUNING_SEED
 
 EXPERIMENTS = ("main", "ablation", "tofu", "structure", "robust")
 # What takes longest comes first, so that no process is left to work alone at the end.
 _SLOWEST = ("llm-eraser", "npo", "simnpo", "o3", "asu")
-# Its effect depends on the prompt, so there is no model that an attacker could be given.
-_NOT_SHIPPED = ("o3",)
 
 
 @dataclass(frozen=True)
@@ -45,10 +44,10 @@ class BenchPlan:
     """What is run, on which models, data and seeds. Everything that a result depends on."""
 
     experiments: tuple[str, ...]
-    methods: tuple[str, ...] = METHODS
+    methods: tuple[str, ...] = field(default_factory=all_methods)
     streams: tuple[str, ...] = STREAMS
     seeds: tuple[int, ...] = (0, 1, 2)
-    preset: str = "tuned"
+    preset: str = TUNED
     model: str = "smollm2-tasks"
     tofu_model: str = "smollm2-tofu-full"
     oracle: str = "smollm2-tofu-retain90"
@@ -66,8 +65,7 @@ class BenchPlan:
                     f"unknown experiment {name!r}; there are {', '.join(EXPERIMENTS)} and all"
                 )
         for stream in self.streams:
-            if stream not in STREAMS:
-                raise InputError(f"unknown stream {stream!r}; there are {', '.join(STREAMS)}")
+            check_stream(stream)
         for seed in self.seeds:
             if seed < 0 or seed >= FIRST_TUNING_SEED:
                 raise InputError(
@@ -78,15 +76,11 @@ class BenchPlan:
             if name in ("experiments", "methods", "streams", "seeds") and not values:
                 raise InputError(f"no {name} are named")
         for method in self.methods:
-            presets = find_method(method).config_class.presets()
-            if self.preset not in presets:
-                raise InputError(
-                    f"{method} has no preset {self.preset!r}; it has {', '.join(presets)}"
-                )
+            with_preset(method, self.preset)  # raises if it has none of that name
 
     def cells(self) -> list[Cell]:
         """Return every cell once, one seed after another: a run cut short has whole seeds."""
-        found: dict[str, Cell] = {}
+        found: dict[CellKey, Cell] = {}
         for seed in self.seeds:
             of_seed = [cell for name in self.experiments for cell in self._experiment(name, seed)]
             for cell in sorted(of_seed, key=_rank):
@@ -136,17 +130,18 @@ class BenchPlan:
             return ablations(self.preset)
         if name == "structure":
             return structures(self.preset)
+        # Without ordinary weights that act like it there is nothing to give an attacker.
         return [
-            Variant(method, method, self.preset)
+            with_preset(method, self.preset)
             for method in self.methods
-            if method not in _NOT_SHIPPED
+            if find_method(method).exportable
         ]
 
     def _tofu_variants(self) -> list[Variant]:
         return [
             Variant(UNTOUCHED, UNTOUCHED),
             Variant(ORACLE, UNTOUCHED),
-            *(Variant(method, method, self.preset) for method in self.methods),
+            *(with_preset(method, self.preset) for method in self.methods),
         ]
 
 

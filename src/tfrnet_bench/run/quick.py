@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tfrnet.data.protocol import Sizes
-from tfrnet.evaluation.attacks.subject import AttackOptions
+from tfrnet.evaluation.attacking.subject import AttackOptions
 from tfrnet_bench.run.plan import TofuSizes
 
 # What `--quick` changes of a plan.

@@ -6,15 +6,15 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from tfrnet.core.outcome import Outcome
-from tfrnet.evaluation.attacks.subject import Subject
+from tfrnet.evaluation.attacking.subject import Subject
 from tfrnet.evaluation.robustness import attack_names, relearning_figures, run_attacks
 from tfrnet.unlearner import Unlearner
-from tfrnet_bench.run.stream import CellRun, StreamData
+from tfrnet_bench.run.cell_run import CellRun, StreamData
 
 
 def run_robust_cell(run: CellRun) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return the result; there are no samples."""
-    split, plan = run.shop.split(run.cell.stream, run.cell.seed), run.shop.plan
+    split, plan = run.context.split(run.cell.stream, run.cell.seed), run.context.plan
     data = StreamData(split.requests(), split.retain_examples(), split.guard_examples())
     found: list[dict[str, Any]] = []
 
@@ -27,7 +27,7 @@ def run_robust_cell(run: CellRun) -> tuple[dict[str, Any], list[dict[str, Any]]]
         threshold = vars(settings).get("dormant_threshold", plan.attack.dormant_threshold)
         options = replace(plan.attack, dormant_threshold=threshold)
         with run.progress.time("evaluation"):
-            subject = Subject(run.shop.evaluator(run.loaded), unlearner.effect, split, options)
+            subject = Subject(run.context.evaluator(run.loaded), unlearner.effect, split, options)
             names = attack_names(unlearner.effect)
             rows = run_attacks(subject, names, lambda stage: run.report(f"{run.cell.key}: {stage}"))
         return {
@@ -36,6 +36,6 @@ def run_robust_cell(run: CellRun) -> tuple[dict[str, Any], list[dict[str, Any]]]
             "relearning": relearning_figures(rows),
         }
 
-    run.go(data, after)
+    run.apply_requests(data, after)
     protocol = asdict(plan.sizes) | {"attack": asdict(plan.attack)}
     return run.header() | {"protocol": protocol, "robustness": found[0]}, []

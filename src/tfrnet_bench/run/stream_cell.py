@@ -18,7 +18,7 @@ from tfrnet.evaluation.metrics.continual import StreamScores, score_stream
 from tfrnet.evaluation.tasks import TaskResult
 from tfrnet.masking.channel_map import channel_map
 from tfrnet.unlearner import Unlearner
-from tfrnet_bench.run.stream import CellRun, StreamData
+from tfrnet_bench.run.cell_run import CellRun, StreamData
 
 # How many forgotten items are shown with what the model said of them before and after.
 _SHOWN = 16
@@ -32,8 +32,8 @@ def run_stream_cell(run: CellRun) -> tuple[dict[str, Any], list[dict[str, Any]]]
 class _StreamCell:
     def __init__(self, run: CellRun) -> None:
         self.run, self.progress = run, run.progress
-        self.plan, self.shop = run.shop.plan, run.shop
-        self.split: Split = run.shop.split(run.cell.stream, run.cell.seed)
+        self.plan, self.context = run.context.plan, run.context
+        self.split: Split = run.context.split(run.cell.stream, run.cell.seed)
         self.layout: list[list[Any]] = []
         with self.progress.time("evaluation"):
             self.before = self._measure_before()
@@ -44,17 +44,17 @@ class _StreamCell:
         data = StreamData(split.requests(), split.retain_examples(), split.guard_examples())
         if not self.run.cell.variant.acts:
             self._stand_still(len(data.requests))
-        self.run.go(data, self._after)
+        self.run.apply_requests(data, self._after)
         return self._result(), self._samples()
 
     def _measure_before(self) -> TaskResult:
         """Measure the untouched model, once for all methods of a process."""
         split, loaded = self.split, self.run.loaded
-        forget = self.shop.measure_untouched(loaded, split.forget_task, split.forget)
+        forget = self.context.measure_untouched(loaded, split.forget_task, split.forget)
         if not self.progress.correct:
             self._add(forget)
             heldout = {
-                task: self.shop.measure_untouched(loaded, task, items)
+                task: self.context.measure_untouched(loaded, task, items)
                 for task, items in split.heldout.items()
             }
             self.progress.checkpoints.append(self._checkpoint(0, heldout))
@@ -84,7 +84,7 @@ class _StreamCell:
                 self.progress.checkpoints.append(first | {"request": number})
 
     def _measure(self, task: str, items: Sequence[Item]) -> TaskResult:
-        return self.shop.measure(self.run.loaded, task, items)
+        return self.context.measure(self.run.loaded, task, items)
 
     def _add(self, result: TaskResult) -> None:
         self.progress.correct.append([bool(sample["correct"]) for sample in result.samples])

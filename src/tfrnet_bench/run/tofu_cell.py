@@ -10,14 +10,14 @@ from tfrnet.data.tofu import TofuRow
 from tfrnet.evaluation.privacy import PrivacyResult, evaluate_privacy
 from tfrnet.evaluation.tofu import FORGET, TofuOptions, TofuResult, evaluate_tofu
 from tfrnet.unlearner import Unlearner
-from tfrnet_bench.run.stream import CellRun, StreamData
+from tfrnet_bench.run.cell_run import CellRun, StreamData
 
 _SHOWN = 16
 
 
 def run_tofu_cell(run: CellRun) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return the result, and some questions and answers in words."""
-    stream, tokenizer = run.shop.tofu, run.loaded.tokenizer
+    stream, tokenizer = run.context.tofu, run.loaded.tokenizer
     retain, guard = stream.retain(run.cell.seed, tokenizer)
     requests = stream.requests(run.cell.seed, tokenizer)
     found: list[tuple[TofuResult, PrivacyResult]] = []
@@ -27,7 +27,7 @@ def run_tofu_cell(run: CellRun) -> tuple[dict[str, Any], list[dict[str, Any]]]:
             found.append(_measure(run))
 
     if run.cell.variant.acts:
-        run.go(StreamData(requests, retain, guard), after)
+        run.apply_requests(StreamData(requests, retain, guard), after)
     else:
         found.append(_measure(run))
     tofu, privacy = found[0]
@@ -46,8 +46,8 @@ def run_tofu_cell(run: CellRun) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 
 def _measure(run: CellRun) -> tuple[TofuResult, PrivacyResult]:
-    stream = run.shop.tofu
-    evaluator = run.shop.evaluator(run.loaded)
+    stream = run.context.tofu
+    evaluator = run.context.evaluator(run.loaded)
     options = replace(TofuOptions(), max_new_tokens=stream.sizes.new_tokens)
     with run.progress.time("evaluation"):
         run.report(f"{run.cell.key}: measuring")

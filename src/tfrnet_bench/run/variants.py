@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tfrnet.core.errors import InputError
 from tfrnet.core.settings import Settings
-from tfrnet.method import find_method
+from tfrnet.method import METHODS, find_method
+from tfrnet_bench.constants import UNTOUCHED
 
-UNTOUCHED = "none"
-ORACLE = "retain90"
-
-# The paper's six baselines, then what users expect beside them, then TFR-Net.
-METHODS = ("ga", "rmu", "simnpo", "llm-eraser", "o3", "asu", "graddiff", "npo", "tfr")
+TUNED, PAPER = "tuned", "paper"
 
 
 @dataclass(frozen=True)
@@ -38,13 +36,32 @@ class Variant:
         )
 
 
+def all_methods() -> tuple[str, ...]:
+    """Return the names of all methods that can be loaded."""
+    return tuple(METHODS.all())
+
+
+def with_preset(method: str, preset: str) -> Variant:
+    """Return a method with a preset. One that was never tuned runs with its defaults."""
+    presets = find_method(method).config_class.presets()
+    if preset == TUNED and TUNED not in presets:
+        preset = "default"
+    if preset not in presets:
+        raise InputError(f"{method} has no preset {preset!r}; it has {', '.join(presets)}")
+    return Variant(method, method, preset)
+
+
 def methods_with_controls(methods: Sequence[str], preset: str) -> list[Variant]:
-    """Return the untouched model, the methods, and with TFR-Net the paper's own form of it."""
-    found = [Variant(UNTOUCHED, UNTOUCHED)]
-    found += [Variant(method, method, preset) for method in methods]
-    if "tfr" in methods:
-        found.append(Variant("tfr-paper", "tfr", "paper"))
-    return found
+    """Return the untouched model, the methods, and the paper's own form of any that has one."""
+    return [
+        Variant(UNTOUCHED, UNTOUCHED),
+        *(with_preset(method, preset) for method in methods),
+        *(
+            Variant(f"{method}-{PAPER}", method, PAPER)
+            for method in methods
+            if PAPER in find_method(method).config_class.presets()
+        ),
+    ]
 
 
 def ablations(preset: str) -> list[Variant]:

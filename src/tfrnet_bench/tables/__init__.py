@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
-from tfrnet_bench.results import FailedCell, Result
+from tfrnet_bench.results import Run
 from tfrnet_bench.tables.ablation import ablation_tables
-from tfrnet_bench.tables.cells import Cells
 from tfrnet_bench.tables.cost import cost_tables
 from tfrnet_bench.tables.floors import floor_tables
 from tfrnet_bench.tables.main import main_tables
@@ -16,7 +14,7 @@ from tfrnet_bench.tables.render import csv_text, latex, markdown
 from tfrnet_bench.tables.robust import robust_tables
 from tfrnet_bench.tables.structure import structure_tables
 from tfrnet_bench.tables.table import Table
-from tfrnet_bench.tables.tofu import tofu_tables
+from tfrnet_bench.tables.tofu_table import tofu_tables
 
 _MAKERS = (
     main_tables,
@@ -31,19 +29,16 @@ _MAKERS = (
 _FORMS = {"md": markdown, "csv": csv_text, "tex": latex}
 
 
-def all_tables(results: Sequence[Result], failed: Sequence[FailedCell] = ()) -> list[Table]:
+def all_tables(run: Run) -> list[Table]:
     """Return every table that has something to show."""
-    cells = Cells(results, failed)
-    return [table for make in _MAKERS for table in make(cells)]
+    return [table for make in _MAKERS for table in make(run)]
 
 
-def write_tables(
-    results: Sequence[Result], failed: Sequence[FailedCell], folder: Path
-) -> list[Path]:
+def write_tables(run: Run, folder: Path) -> list[Path]:
     """Write every table to the folder as Markdown, CSV and LaTeX; return the paths written."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
-    for table in all_tables(results, failed):
+    for table in all_tables(run):
         for ending, render in _FORMS.items():
             path = folder / f"{table.name}.{ending}"
             path.write_text(render(table))

@@ -5,22 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from statistics import fmean
 
-from tfrnet_bench.results import Result
-from tfrnet_bench.tables.cells import Cells
-from tfrnet_bench.tables.labels import UNTOUCHED, task_label, variant_label
-from tfrnet_bench.tables.seeds import Seeds, combine, count_text
+from tfrnet_bench.constants import STREAM, UNTOUCHED
+from tfrnet_bench.results import CellResult, Run
+from tfrnet_bench.seeds import Seeds, combine, count_text
+from tfrnet_bench.tables.labels import in_order, task_label, variant_label
 from tfrnet_bench.tables.table import Table
 
-KIND = "stream"
 
-
-def cost_tables(cells: Cells) -> list[Table]:
+def cost_tables(run: Run) -> list[Table]:
     """Return the costs of every variant that does something, if there is one."""
-    variants = [variant for variant in cells.variants(KIND) if variant != UNTOUCHED]
+    variants = in_order(set(run.variants(STREAM)) - {UNTOUCHED})
     if not variants:
         return []
-    streams = [task_label(stream) for stream in cells.streams(KIND)]
-    requests = cells.checkpoints()[-1]
+    streams = [task_label(stream) for stream in run.streams(STREAM)]
+    requests = run.checkpoints()[-1]
     return [
         Table(
             "cost",
@@ -33,17 +31,17 @@ def cost_tables(cells: Cells) -> list[Table]:
                 *(f"Accepted {stream}" for stream in streams),
                 "n",
             ],
-            [_row(cells, variant) for variant in variants],
+            [_row(run, variant) for variant in variants],
             "Seconds per request, mean over requests; largest memory of any request; seconds of "
             f"evaluation per stream; accepted of {requests} requests. "
-            "Mean over n seeds ± half of Student's 95 % interval. " + _places(cells),
+            "Mean over n seeds ± half of Student's 95 % interval. " + _places(run),
         )
     ]
 
 
-def _row(cells: Cells, variant: str) -> list[str]:
-    def seeds(read: Callable[[Result], float | None]) -> list[Seeds]:
-        return [cells.seeds(KIND, stream, variant, read) for stream in cells.streams(KIND)]
+def _row(run: Run, variant: str) -> list[str]:
+    def seeds(read: Callable[[CellResult], float | None]) -> list[Seeds]:
+        return [run.seeds(STREAM, stream, variant, read) for stream in run.streams(STREAM)]
 
     seconds, accepted = seeds(_seconds), seeds(_accepted)
     return [
@@ -56,25 +54,24 @@ def _row(cells: Cells, variant: str) -> list[str]:
     ]
 
 
-def _seconds(result: Result) -> float | None:
-    found = [request["seconds"]["total"] for request in result["requests"]]
-    return fmean(found) if found else None
+def _seconds(result: CellResult) -> float | None:
+    return fmean(result.request_seconds) if result.request_seconds else None
 
 
-def _peak(result: Result) -> float | None:
-    found = [request["memory"]["peak"] for request in result["requests"]]
+def _peak(result: CellResult) -> float | None:
+    found = result.request_bytes("peak")
     return max(found) / 1e9 if found else None
 
 
-def _evaluation(result: Result) -> float:
-    return float(result["seconds"]["evaluation"])
+def _evaluation(result: CellResult) -> float:
+    return float(result.seconds["evaluation"])
 
 
-def _accepted(result: Result) -> float:
-    return float(sum(request["outcome"] == "accepted" for request in result["requests"]))
+def _accepted(result: CellResult) -> float:
+    return float(sum(request["outcome"] == "accepted" for request in result.requests))
 
 
-def _places(cells: Cells) -> str:
+def _places(run: Run) -> str:
     """Return where the results were computed: a time says nothing without that."""
-    found = {"{device} in {dtype}".format(**result["provenance"]) for result in cells.of_kind(KIND)}
+    found = {"{device} in {dtype}".format(**result.provenance) for result in run.of_kind(STREAM)}
     return f"Computed on {' and '.join(sorted(found))}." if found else ""

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from tfrnet.data.protocol import STREAMS
-from tfrnet_bench.tables.cells import Cells
-from tfrnet_bench.tables.guessing import FORGET, KIND, floors_by_seed
+from tfrnet_bench.constants import STREAM
+from tfrnet_bench.results import Run
+from tfrnet_bench.seeds import Seeds
+from tfrnet_bench.tables.guessing import FORGET, floors_by_seed
 from tfrnet_bench.tables.labels import task_label
-from tfrnet_bench.tables.seeds import Seeds
 from tfrnet_bench.tables.table import Table
 
 
-def floor_tables(cells: Cells) -> list[Table]:
+def floor_tables(run: Run) -> list[Table]:
     """Return one table: the accuracy of each way to answer without knowledge."""
-    rows = [row for stream in cells.streams(KIND) for row in _rows(cells, stream)]
+    rows = [row for stream in run.streams(STREAM) for row in _rows(run, stream)]
     if not rows:
         return []
     return [
@@ -29,8 +30,8 @@ def floor_tables(cells: Cells) -> list[Table]:
     ]
 
 
-def _rows(cells: Cells, stream: str) -> list[list[str]]:
-    floors = floors_by_seed(cells, stream)
+def _rows(run: Run, stream: str) -> list[list[str]]:
+    floors = floors_by_seed(run, stream)
     names = {(task, name) for tasks in floors.values() for task in tasks for name in tasks[task]}
     tried = frozenset(floors)
     rows = []

@@ -6,38 +6,38 @@ from collections.abc import Mapping
 
 from tfrnet.data.protocol import STREAMS
 from tfrnet.evaluation.metrics.continual import trade_off
-from tfrnet_bench.tables.cells import Cells
-from tfrnet_bench.tables.seeds import Seeds, combine
+from tfrnet_bench.constants import STREAM
+from tfrnet_bench.results import Run
+from tfrnet_bench.seeds import Seeds, combine
 
 # By task, and for what is to be forgotten, the accuracy of each way to answer without knowledge.
 Floors = Mapping[str, Mapping[str, float]]
 
-KIND = "stream"
 # What is measured as the forget accuracy, beside the tasks' held-out items.
 FORGET = "forget"
 _GUESSED = "random"
 
 
-def floors_by_seed(cells: Cells, stream: str) -> dict[int, Floors]:
+def floors_by_seed(run: Run, stream: str) -> dict[int, Floors]:
     """Return the floors; all variants of a seed are measured on the same items: any will do."""
     return {
-        seed: result["floors"]
-        for variant in cells.variants(KIND, stream)
-        for seed, result in cells.results(KIND, stream, variant).items()
+        seed: result.floors
+        for variant in run.variants(STREAM, stream)
+        for seed, result in run.by_seed(STREAM, stream, variant).items()
     }
 
 
-def guessed(cells: Cells, stream: str, part: str) -> Seeds:
+def guessed(run: Run, stream: str, part: str) -> Seeds:
     """Return the accuracy of guessing on a task's items, or on those to be forgotten."""
-    floors = floors_by_seed(cells, stream)
+    floors = floors_by_seed(run, stream)
     values = {seed: found.get(part, {}).get(_GUESSED) for seed, found in floors.items()}
     return Seeds(values, frozenset(floors))
 
 
-def guessed_score(cells: Cells, stream: str, name: str) -> Seeds:
+def guessed_score(run: Run, stream: str, name: str) -> Seeds:
     """Return one of a stream's scores, as if every answer had been a guess from the beginning."""
-    forget = guessed(cells, stream, FORGET)
-    retain = combine([guessed(cells, stream, task) for task in STREAMS])
+    forget = guessed(run, stream, FORGET)
+    retain = combine([guessed(run, stream, task) for task in STREAMS])
     scores = {
         "forget_average": forget,
         "forget_final": forget,

@@ -3,48 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 
-UNTOUCHED, ORACLE = "none", "retain90"
+from tfrnet.core.errors import InputError
+from tfrnet.data.tasks import find_task
+from tfrnet.method import find_method
+from tfrnet_bench.constants import ORACLE, UNTOUCHED
+
 # No model at all: what answers without knowledge would score.
 GUESSING = "guessing"
 ABLATIONS = ("tfr", "tfr-no-recovery", "tfr-no-retain", "tfr-no-history", "tfr-no-guard")
 # A mask that never moves: what becomes of the relevant channels without any suppression.
 CONTROL = "tfr-no-suppression"
 
-_FIRST = {
-    UNTOUCHED: "untouched",
-    GUESSING: "guessing",
-    ORACLE: "retain90 (oracle)",
-    "ga": "GA",
-    "graddiff": "GradDiff",
-    "npo": "NPO",
-    "rmu": "RMU",
-    "simnpo": "SimNPO",
-    "llm-eraser": "LLM-Eraser",
-    "o3": "O3",
-    "asu": "ASU",
+_CONTROLS = {UNTOUCHED: "untouched", GUESSING: "guessing", ORACLE: "retain90 (oracle)"}
+# The forms of a method that are not its own name: what comes after the name, and what that means.
+_FORMS = {
+    "-paper": "(paper's rule)",
+    "-no-recovery": "w/o recovery",
+    "-no-retain": "w/o retain",
+    "-no-history": "w/o history",
+    "-no-guard": "w/o guard",
+    "-no-suppression": "w/o suppression",
 }
-_LAST = {
-    "tfr-paper": "TFR-Net (paper's rule)",
-    "tfr": "TFR-Net",
-    "tfr-no-recovery": "TFR-Net w/o recovery",
-    "tfr-no-retain": "TFR-Net w/o retain",
-    "tfr-no-history": "TFR-Net w/o history",
-    "tfr-no-guard": "TFR-Net w/o guard",
-    CONTROL: "TFR-Net w/o suppression",
-}
-_LABELS = _FIRST | _LAST
-_TASKS = {"arithmetic": "Arithmetic", "openbookqa": "OpenBookQA", "boolq": "BoolQ", "tofu": "TOFU"}
+# The order of rows: the controls and the baselines, then any others, then TFR-Net's forms.
+_FIRST = (*_CONTROLS, "ga", "graddiff", "npo", "rmu", "simnpo", "llm-eraser", "o3", "asu")
+_LAST = ("tfr-paper", *ABLATIONS, CONTROL)
 
 
+@cache
 def variant_label(variant: str) -> str:
-    """Return what a variant is called; one that is not known here keeps its name."""
-    return _LABELS.get(variant, variant)
+    """Return what a variant is called; one of a method that is not installed keeps its name."""
+    if variant in _CONTROLS:
+        return _CONTROLS[variant]
+    ending = next((ending for ending in _FORMS if variant.endswith(ending)), "")
+    try:
+        label = find_method(variant.removesuffix(ending)).label
+    except InputError:
+        return variant
+    return f"{label} {_FORMS[ending]}" if ending else label
 
 
+@cache
 def task_label(task: str) -> str:
-    """Return what a task or the stream of its items is called."""
-    return _TASKS.get(task, task)
+    """Return what a task or the stream of its items is called; it too may not be installed."""
+    if task == "tofu":
+        return "TOFU"
+    try:
+        return find_task(task).label
+    except InputError:
+        return task
 
 
 def in_order(variants: Iterable[str]) -> list[str]:

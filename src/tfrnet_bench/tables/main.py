@@ -5,23 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tfrnet.data.protocol import STREAMS
+from tfrnet_bench.constants import STREAM, UNTOUCHED
 from tfrnet_bench.paper import BASELINES, main_table
-from tfrnet_bench.results import Result
-from tfrnet_bench.tables.cells import Cells
+from tfrnet_bench.results import CellResult, Run
+from tfrnet_bench.seeds import NOT_RUN, Seeds, combine, count_text
 from tfrnet_bench.tables.guessing import guessed_score
 from tfrnet_bench.tables.labels import (
     ABLATIONS,
     CONTROL,
     GUESSING,
-    UNTOUCHED,
     in_order,
     task_label,
     variant_label,
 )
-from tfrnet_bench.tables.seeds import NOT_RUN, Seeds, combine, count_text
 from tfrnet_bench.tables.table import Table
 
-KIND = "stream"
 # The paper's TFR-Net is what both aim at.
 _PAPER_NAMES = {"tfr-paper": "tfr"}
 _SCORES = ("forget_average", "forget_final", "retain_average", "trade_off")
@@ -32,47 +30,47 @@ _INTERVALS = (
 )
 
 
-def main_tables(cells: Cells) -> list[Table]:
+def main_tables(run: Run) -> list[Table]:
     """Return the Trade-offs of all streams, then each stream's scores."""
-    streams = cells.streams(KIND)
+    streams = run.streams(STREAM)
     if not streams:
         return []
-    return [_overview(cells), *(_stream_table(cells, stream) for stream in streams)]
+    return [_overview(run), *(_stream_table(run, stream) for stream in streams)]
 
 
-def main_variants(cells: Cells) -> list[str]:
+def main_variants(run: Run) -> list[str]:
     """Return the rows: the paper's methods and controls, run or not, and whatever else was."""
     always = {UNTOUCHED, *BASELINES, "tfr-paper", "tfr"}
-    return in_order(always | (set(cells.variants(KIND)) - {*ABLATIONS, CONTROL}))
+    return in_order(always | (set(run.variants(STREAM)) - {*ABLATIONS, CONTROL}))
 
 
-def models_note(cells: Cells) -> str:
+def models_note(run: Run) -> str:
     """Return what the numbers are of: ours and the paper's are of different models."""
-    names = sorted({result["model"]["name"] for result in cells.of_kind(KIND)})
+    names = sorted({result.model["name"] for result in run.of_kind(STREAM)})
     measured = f"Measured on {' and '.join(names)}; the" if names else "The"
     return f"{measured} paper's numbers are of LLaMA-7B."
 
 
-def stream_score(name: str) -> Callable[[Result], float]:
+def stream_score(name: str) -> Callable[[CellResult], float]:
     """Return what reads a score from a stream's result."""
-    return lambda result: float(result["scores"][name])
+    return lambda result: float(result.scores[name])
 
 
-def _score_seeds(cells: Cells, stream: str, variant: str, name: str) -> Seeds:
+def _score_seeds(run: Run, stream: str, variant: str, name: str) -> Seeds:
     """Return a score of a row's seeds, be it a variant's or that of guessing."""
     if variant == GUESSING:
-        return guessed_score(cells, stream, name)
-    return cells.seeds(KIND, stream, variant, stream_score(name))
+        return guessed_score(run, stream, name)
+    return run.seeds(STREAM, stream, variant, stream_score(name))
 
 
-def _rows(cells: Cells) -> list[str]:
-    return in_order([GUESSING, *main_variants(cells)])
+def _rows(run: Run) -> list[str]:
+    return in_order([GUESSING, *main_variants(run)])
 
 
-def _overview(cells: Cells) -> Table:
-    variants = _rows(cells)
+def _overview(run: Run) -> Table:
+    variants = _rows(run)
     trade_offs = {
-        variant: [_score_seeds(cells, stream, variant, "trade_off") for stream in STREAMS]
+        variant: [_score_seeds(run, stream, variant, "trade_off") for stream in STREAMS]
         for variant in variants
     }
     means = {variant: combine(parts) for variant, parts in trade_offs.items()}
@@ -98,7 +96,7 @@ def _overview(cells: Cells) -> Table:
         "Trade-off of forgetting and keeping on the three streams",
         ["Method", *titles, "n", *(f"{title} (paper)" for title in titles)],
         rows,
-        " ".join([_INTERVALS, _gain_note(means, best), models_note(cells)]),
+        " ".join([_INTERVALS, _gain_note(means, best), models_note(run)]),
     )
 
 
@@ -117,13 +115,13 @@ def _gain_note(means: Mapping[str, Seeds], best: str | None) -> str:
     return note + (f" Without a Mean Trade: {', '.join(lacking)}." if lacking else "")
 
 
-def _stream_table(cells: Cells, stream: str) -> Table:
-    titles = ["F Avg", f"F@{cells.checkpoints()[-1]}", "R Avg", "Trade-off"]
+def _stream_table(run: Run, stream: str) -> Table:
+    titles = ["F Avg", f"F@{run.checkpoints()[-1]}", "R Avg", "Trade-off"]
     # The paper's streams have 20 requests, whatever ours have.
     paper_titles = ["F Avg", "F@20", "R Avg", "Trade-off"]
     rows = []
-    for variant in _rows(cells):
-        scores = [_score_seeds(cells, stream, variant, name) for name in _SCORES]
+    for variant in _rows(run):
+        scores = [_score_seeds(run, stream, variant, name) for name in _SCORES]
         rows.append(
             [
                 variant_label(variant),
@@ -138,7 +136,7 @@ def _stream_table(cells: Cells, stream: str) -> Table:
         ["Method", *titles, "n", *(f"{title} (paper)" for title in paper_titles)],
         rows,
         f"{_INTERVALS} F is accuracy on what is to be forgotten (lower is better), "
-        f"R on what is to be kept. {models_note(cells)}",
+        f"R on what is to be kept. {models_note(run)}",
     )
 
 

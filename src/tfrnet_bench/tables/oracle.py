@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tfrnet.evaluation.metrics.privacy import PrivLeak, auc, privleak
 from tfrnet.evaluation.metrics.tofu import ForgetQuality, forget_quality
 from tfrnet.evaluation.privacy import LEAK_ATTACK
-from tfrnet_bench.results import Result
+from tfrnet_bench.results import CellResult
 
 
 @dataclass(frozen=True)
@@ -19,16 +19,16 @@ class OracleComparison:
     quality: ForgetQuality
 
 
-def compare_results(result: Result, oracle: Result) -> OracleComparison:
+def compare_results(result: CellResult, oracle: CellResult) -> OracleComparison:
     """Compare two stored results; both must be of the same rows."""
-    aucs = (auc(*cell["privacy_scores"][LEAK_ATTACK]) for cell in (result, oracle))
+    aucs = (auc(*cell.privacy_scores[LEAK_ATTACK]) for cell in (result, oracle))
     return OracleComparison(
-        privleak(*aucs), forget_quality(result["truth_ratios"], oracle["truth_ratios"])
+        privleak(*aucs), forget_quality(result.truth_ratios, oracle.truth_ratios)
     )
 
 
-def oracle_of(result: Result, oracles: Mapping[int, Result]) -> Result | None:
+def oracle_of(result: CellResult, oracles: Mapping[int, CellResult]) -> CellResult | None:
     """Return the oracle of the result's seed; one that was run once serves all seeds."""
     if len(oracles) == 1:
         return next(iter(oracles.values()))
-    return oracles.get(result["seed"])
+    return oracles.get(result.seed)

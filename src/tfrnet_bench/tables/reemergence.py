@@ -6,31 +6,30 @@ from collections.abc import Callable
 from statistics import fmean
 
 from tfrnet.evaluation.metrics.reemergence import FlipBack
-from tfrnet_bench.results import Result
-from tfrnet_bench.tables.cells import Cells
-from tfrnet_bench.tables.labels import task_label, variant_label
-from tfrnet_bench.tables.seeds import UNDEFINED
+from tfrnet_bench.constants import STREAM
+from tfrnet_bench.results import CellResult, Run
+from tfrnet_bench.seeds import UNDEFINED
+from tfrnet_bench.tables.labels import in_order, task_label, variant_label
 from tfrnet_bench.tables.table import Table
 
-KIND = "stream"
 # The requests that later ones had most occasion to undo.
 _EARLY = 5
 
 
-def reemergence_tables(cells: Cells) -> list[Table]:
+def reemergence_tables(run: Run) -> list[Table]:
     """Return a table for each stream."""
-    return [_stream_table(cells, stream) for stream in cells.streams(KIND)]
+    return [_stream_table(run, stream) for stream in run.streams(STREAM)]
 
 
-def _stream_table(cells: Cells, stream: str) -> Table:
-    last = cells.checkpoints()[-1]
+def _stream_table(run: Run, stream: str) -> Table:
+    last = run.checkpoints()[-1]
     early = f"Requests 1-{min(_EARLY, last)}"
     rows = []
-    for variant in cells.variants(KIND, stream):
+    for variant in in_order(run.variants(STREAM, stream)):
         readers = (_backward_transfer, _early_rise("end"), _early_rise("peak"))
-        transfer, end, peak = (cells.seeds(KIND, stream, variant, read).text(2) for read in readers)
-        count = len(cells.results(KIND, stream, variant))
-        flips = _flip_back(cells, stream, variant)
+        transfer, end, peak = (run.seeds(STREAM, stream, variant, read).text(2) for read in readers)
+        count = len(run.by_seed(STREAM, stream, variant))
+        flips = _flip_back(run, stream, variant)
         rows.append([variant_label(variant), transfer, flips, end, peak, str(count)])
     return Table(
         f"reemergence-{stream}",
@@ -51,18 +50,18 @@ def _stream_table(cells: Cells, stream: str) -> Table:
     )
 
 
-def _backward_transfer(result: Result) -> float | None:
-    value = result["forgetting"]["backward_transfer"]
+def _backward_transfer(result: CellResult) -> float | None:
+    value = result.forgetting["backward_transfer"]
     return None if value is None else float(value)
 
 
-def _early_rise(name: str) -> Callable[[Result], float]:
-    return lambda result: fmean(result["forgetting"][f"reemergence_{name}"][:_EARLY])
+def _early_rise(name: str) -> Callable[[CellResult], float]:
+    return lambda result: fmean(result.forgetting[f"reemergence_{name}"][:_EARLY])
 
 
-def _flip_back(cells: Cells, stream: str, variant: str) -> str:
-    flips = [r["forgetting"]["flip_back"] for r in cells.results(KIND, stream, variant).values()]
-    seeds = cells.seeds(KIND, stream, variant, lambda result: 0.0)
+def _flip_back(run: Run, stream: str, variant: str) -> str:
+    flips = [r.forgetting["flip_back"] for r in run.by_seed(STREAM, stream, variant).values()]
+    seeds = run.seeds(STREAM, stream, variant, lambda result: 0.0)
     if not flips:
         return seeds.absence()
     pooled = FlipBack(sum(f["flipped"] for f in flips), sum(f["wrong"] for f in flips))

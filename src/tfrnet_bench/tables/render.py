@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Sequence
 
-from tfrnet_bench.tables.table import Table
+from tfrnet_bench.tables.table import Entry, Table
 
 _LATEX = str.maketrans(
     {
@@ -34,7 +34,7 @@ def markdown(table: Table) -> str:
     rules = ["---"] * table.text_columns
     rules += ["---:"] * (len(table.columns) - table.text_columns)
     lines = [_markdown_line(table.columns), _markdown_line(rules)]
-    lines += [_markdown_line(row) for row in table.rows]
+    lines += [_markdown_line(row) for row in (*table.rows, *table.footer)]
     parts = [f"**{table.title}**", "\n".join(lines), table.note]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -42,7 +42,7 @@ def markdown(table: Table) -> str:
 def csv_text(table: Table) -> str:
     """Return the columns' names and the rows."""
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([table.columns, *table.rows])
+    csv.writer(text, lineterminator="\n").writerows([table.columns, *table.rows, *table.footer])
     return text.getvalue()
 
 
@@ -50,7 +50,7 @@ def latex(table: Table) -> str:
     """Return a floating table as wide as the text; needs the packages booktabs and graphicx."""
     numbers = len(table.columns) - table.text_columns
     note = f"\\par\\smallskip\\footnotesize {escape_latex(table.note)}\n" if table.note else ""
-    body = "".join(_latex_line(row) for row in table.rows)
+    body = "".join(_latex_line(row) for row in (*table.rows, *table.footer))
     return (
         "% needs \\usepackage{booktabs,graphicx}\n"
         "\\begin{table}\n"
@@ -75,9 +75,9 @@ def escape_latex(text: str) -> str:
     return text.translate(_LATEX)
 
 
-def _markdown_line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+def _markdown_line(entries: Sequence[Entry]) -> str:
+    return "| " + " | ".join(str(entry).replace("|", "\\|") for entry in entries) + " |"
 
 
-def _latex_line(cells: Sequence[str]) -> str:
-    return " & ".join(map(escape_latex, cells)) + " \\\\\n"
+def _latex_line(entries: Sequence[Entry]) -> str:
+    return " & ".join(escape_latex(str(entry)) for entry in entries) + " \\\\\n"

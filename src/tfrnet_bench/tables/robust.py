@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tfrnet_bench.results import Result
-from tfrnet_bench.tables.cells import Cells
-from tfrnet_bench.tables.labels import task_label, variant_label
-from tfrnet_bench.tables.seeds import FAILED
+from tfrnet_bench.constants import ROBUST
+from tfrnet_bench.results import CellResult, Run
+from tfrnet_bench.seeds import FAILED
+from tfrnet_bench.tables.labels import in_order, task_label, variant_label
 from tfrnet_bench.tables.table import Table
 
-KIND = "robust"
 _FIGURES = ("plain", "attacked", "untouched", "untouched_attacked", "recovery")
 
 
-def robust_tables(cells: Cells) -> list[Table]:
+def robust_tables(run: Run) -> list[Table]:
     """Return a table for each stream whose models were attacked."""
-    return [_stream_table(cells, stream) for stream in cells.streams(KIND)]
+    return [_stream_table(run, stream) for stream in run.streams(ROBUST)]
 
 
-def _stream_table(cells: Cells, stream: str) -> Table:
+def _stream_table(run: Run, stream: str) -> Table:
     rows = [
-        row for variant in cells.variants(KIND, stream) for row in _rows(cells, stream, variant)
+        row
+        for variant in in_order(run.variants(ROBUST, stream))
+        for row in _rows(run, stream, variant)
     ]
     return Table(
         f"robust-{stream}",
@@ -45,19 +46,19 @@ def _stream_table(cells: Cells, stream: str) -> Table:
     )
 
 
-def _rows(cells: Cells, stream: str, variant: str) -> list[list[str]]:
-    results = cells.results(KIND, stream, variant)
+def _rows(run: Run, stream: str, variant: str) -> list[list[str]]:
+    results = run.by_seed(ROBUST, stream, variant)
     if not results:
         return [[variant_label(variant), "", "", *[FAILED] * len(_FIGURES), "0"]]
     # In the order in which the attacks were run.
     attacks = {
         (row["attack"], row["variant"]): None
         for result in results.values()
-        for row in result["robustness"]["attacks"]
+        for row in result.robustness["attacks"]
     }
     rows = []
     for attack, form in attacks:
-        found = [cells.seeds(KIND, stream, variant, _figure(attack, form, f)) for f in _FIGURES]
+        found = [run.seeds(ROBUST, stream, variant, _figure(attack, form, f)) for f in _FIGURES]
         texts = [
             seeds.text(2 if f == "recovery" else 1)
             for f, seeds in zip(_FIGURES, found, strict=True)
@@ -66,9 +67,9 @@ def _rows(cells: Cells, stream: str, variant: str) -> list[list[str]]:
     return rows
 
 
-def _figure(attack: str, form: str, name: str) -> Callable[[Result], float | None]:
-    def read(result: Result) -> float | None:
-        for row in result["robustness"]["attacks"]:
+def _figure(attack: str, form: str, name: str) -> Callable[[CellResult], float | None]:
+    def read(result: CellResult) -> float | None:
+        for row in result.robustness["attacks"]:
             if (row["attack"], row["variant"]) == (attack, form):
                 value = row[name]
                 return None if value is None else float(value)

@@ -4,31 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tfrnet_bench.results import Result
-from tfrnet_bench.tables.cells import Cells
+from tfrnet_bench.constants import STREAM
+from tfrnet_bench.results import CellResult, Run
 from tfrnet_bench.tables.labels import CONTROL, task_label, variant_label
 from tfrnet_bench.tables.table import Table
 
-KIND = "stream"
 STRUCTURE_VARIANTS = ("tfr", "tfr-no-recovery", CONTROL)
 SHARES = ("core", "new", "recurring")
 
 
-def structure_tables(cells: Cells) -> list[Table]:
+def structure_tables(run: Run) -> list[Table]:
     """Return a table for each stream that TFR-Net or a structural control was tried on."""
     return [
-        _stream_table(cells, stream)
-        for stream in cells.streams(KIND)
-        if set(cells.variants(KIND, stream)) & set(STRUCTURE_VARIANTS)
+        _stream_table(run, stream)
+        for stream in run.streams(STREAM)
+        if set(run.variants(STREAM, stream)) & set(STRUCTURE_VARIANTS)
     ]
 
 
-def _stream_table(cells: Cells, stream: str) -> Table:
-    requests = sorted({1, *cells.checkpoints()})
+def _stream_table(run: Run, stream: str) -> Table:
+    requests = sorted({1, *run.checkpoints()})
     rows = []
     for variant in STRUCTURE_VARIANTS:
         for request in requests:
-            readers: list[tuple[Callable[[Result], float], int]] = [
+            readers: list[tuple[Callable[[CellResult], float], int]] = [
                 *((_share(name, request), 1) for name in SHARES),
                 (_after("dormant", request), 1),
                 (_after("capacity_loss", request), 2),
@@ -39,8 +38,8 @@ def _stream_table(cells: Cells, stream: str) -> Table:
                 [
                     variant_label(variant),
                     str(request),
-                    *(cells.seeds(KIND, stream, variant, r).text(d) for r, d in readers),
-                    str(len(cells.results(KIND, stream, variant))),
+                    *(run.seeds(STREAM, stream, variant, r).text(d) for r, d in readers),
+                    str(len(run.by_seed(STREAM, stream, variant))),
                 ]
             )
     return Table(
@@ -61,15 +60,15 @@ def _stream_table(cells: Cells, stream: str) -> Table:
         rows,
         "Of the channels of highest risk at a request: relevant at the first request (core), for "
         "the first time (new), or before but not at the first (recurring)."
-        + _size_note(cells, stream),
+        + _size_note(run, stream),
         text_columns=2,
     )
 
 
-def _size_note(cells: Cells, stream: str) -> str:
+def _size_note(run: Run, stream: str) -> str:
     for variant in STRUCTURE_VARIANTS:
-        for result in cells.results(KIND, stream, variant).values():
-            found = result["structure"]
+        for result in run.by_seed(STREAM, stream, variant).values():
+            found = result.structure
             share = 100 * found["random_overlap"]
             return (
                 f" {found['composition_size']} of {found['channels']} channels are ranked; as many "
@@ -78,19 +77,19 @@ def _size_note(cells: Cells, stream: str) -> str:
     return ""
 
 
-def _share(name: str, request: int) -> Callable[[Result], float]:
-    return lambda result: 100 * float(result["structure"]["composition"][request - 1][name])
+def _share(name: str, request: int) -> Callable[[CellResult], float]:
+    return lambda result: 100 * float(result.structure["composition"][request - 1][name])
 
 
-def _after(name: str, request: int) -> Callable[[Result], float]:
+def _after(name: str, request: int) -> Callable[[CellResult], float]:
     """Return a reader of what is listed from before the first request on."""
-    return lambda result: float(result["structure"][name][request])
+    return lambda result: float(result.structure[name][request])
 
 
-def _by(name: str, request: int) -> Callable[[Result], float]:
+def _by(name: str, request: int) -> Callable[[CellResult], float]:
     """Return a reader of what is listed from the first request on."""
-    return lambda result: float(result["structure"][name][request - 1])
+    return lambda result: float(result.structure[name][request - 1])
 
 
-def _recovered(request: int) -> Callable[[Result], float]:
-    return lambda result: float(sum(result["structure"]["recovered"][:request]))
+def _recovered(request: int) -> Callable[[CellResult], float]:
+    return lambda result: float(sum(result.structure["recovered"][:request]))

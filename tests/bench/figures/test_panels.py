@@ -5,18 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tfrnet_bench.figures.capacity import draw_capacity
-from tfrnet_bench.figures.reemergence import draw_reemergence
-from tfrnet_bench.figures.structure import draw_structure
+from tests.bench.made_up import run_of
+from tfrnet_bench.figures.capacity_plot import draw_capacity
+from tfrnet_bench.figures.reemergence_plot import draw_reemergence
+from tfrnet_bench.figures.structure_plot import draw_structure
 from tfrnet_bench.figures.style import figure_style
-from tfrnet_bench.figures.tradeoff import draw_tradeoff
-from tfrnet_bench.tables.cells import Cells
+from tfrnet_bench.figures.tradeoff_plot import draw_tradeoff
 
 
 @pytest.fixture
 def cells(results):
     with figure_style():
-        yield Cells(results)
+        yield run_of(results)
 
 
 def test_points_lie_at_the_means_over_seeds(cells, results):
@@ -49,7 +49,7 @@ def test_shares_are_stacked_to_a_hundred(cells):
 def test_a_panel_without_results_says_so(results):
     some = [r for r in results if (r["variant"], r["stream"]) != ("tfr", "boolq")]
     with figure_style():
-        panels = draw_structure(Cells(some)).axes
+        panels = draw_structure(run_of(some)).axes
     assert [text.get_text() for text in panels[1].texts] == ["no result"]
 
 

@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tests.bench.made_up import run_of
 from tfrnet.core.errors import InputError
 from tfrnet_bench.figures import write_figures
 
@@ -17,7 +18,7 @@ NAMES = ("tradeoff", "structure", "capacity", "reemergence")
 @pytest.fixture(scope="module")
 def folder(results, tmp_path_factory):
     folder = tmp_path_factory.mktemp("run") / "figures"
-    paths = write_figures(results, folder)
+    paths = write_figures(run_of(results), folder)
     assert paths == [folder / f"{name}.{ending}" for name in NAMES for ending in ("svg", "png")]
     return folder
 
@@ -73,22 +74,17 @@ def test_a_png_has_pixels(folder, name):
 
 def test_the_same_results_give_the_same_files(folder, results, tmp_path):
     one = [r for r in results if r["variant"] in ("none", "ga") and r["stream"] == "boolq"]
-    first, second = (write_figures(one, tmp_path / name) for name in ("first", "second"))
+    first, second = (write_figures(run_of(one), tmp_path / name) for name in ("first", "second"))
     assert [path.name for path in first] == ["tradeoff.svg", "tradeoff.png"]
     assert [p.read_bytes() for p in first] == [p.read_bytes() for p in second]
     assert not re.search("date|matplotlib v", first[0].read_text(), re.IGNORECASE)
 
 
 def test_nothing_to_show_is_no_figure(tmp_path):
-    assert write_figures([], tmp_path) == []
+    assert write_figures(run_of([]), tmp_path) == []
 
 
 def test_without_matplotlib_the_way_to_install_it_is_named(results, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(InputError, match=r"pip install 'tfrnet\[plot\]'"):
-        write_figures(results, tmp_path)
-
-
-def test_tuning_seeds_are_refused(results, tmp_path):
-    with pytest.raises(InputError, match="tuning seed"):
-        write_figures([results[0] | {"seed": 1000}], tmp_path)
+        write_figures(run_of(results), tmp_path)

@@ -8,10 +8,11 @@ from typing import Any
 from tests.datasets import made_up_folder, tofu_rows, write_lines
 from tfrnet.data.protocol import Sizes
 from tfrnet.data.sources import Source
-from tfrnet.evaluation.attacks.subject import AttackOptions
+from tfrnet.evaluation.attacking.subject import AttackOptions
+from tfrnet_bench.machine import Machine
 from tfrnet_bench.run.plan import BenchPlan, TofuSizes
-from tfrnet_bench.run.runner import Event, Tally, run_bench
-from tfrnet_bench.run.workshop import Machine
+from tfrnet_bench.run.runner import Tally, run_bench
+from tfrnet_bench.run.worker import Event
 
 SIZES = Sizes(requests=2, request_size=3, forget_eval=5, heldout=4, retain=(8, 4), guard=(4, 2))
 

@@ -15,10 +15,12 @@ import torch
 from tests.bench.run.setting import bench, make_machine, make_plan
 from tfrnet.core.lock import FolderLock
 from tfrnet.evaluation.metrics.continual import trade_off
-from tfrnet_bench.run import stream
-from tfrnet_bench.run.cell import CellFolder
-from tfrnet_bench.run.runner import Event, _at_device, _listen, _Shift, run_bench
-from tfrnet_bench.run.workshop import Machine
+from tfrnet.method import find_method
+from tfrnet_bench.folder import CellFolder
+from tfrnet_bench.machine import Machine
+from tfrnet_bench.run import cell_run
+from tfrnet_bench.run.runner import _listen, _on_device, run_bench
+from tfrnet_bench.run.worker import Event, Worker
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -102,8 +104,8 @@ def test_a_cell_that_fails_says_why_and_the_others_go_on(
 
     with monkeypatch.context() as patch:
         patch.setattr(
-            "tfrnet_bench.run.stream.find_method",
-            lambda name: type("M", (), {"unlearner": broken}) if name == "ga" else _method(name),
+            "tfrnet_bench.run.cell_run.find_method",
+            lambda name: broken if name == "ga" else find_method(name),
         )
         tally, events = bench(plan, machine, out)
     assert tally.failed == {"stream/arithmetic/ga/0": "RuntimeError: no memory for this"}
@@ -116,12 +118,6 @@ def test_a_cell_that_fails_says_why_and_the_others_go_on(
     assert not (out / "cells/stream/arithmetic/ga/0/error.json").exists()
 
 
-def _method(name: str):
-    from tfrnet.method import find_method
-
-    return find_method(name)
-
-
 @pytest.mark.parametrize("method", ["tfr", "graddiff", "o3"])
 def test_a_cell_that_was_killed_goes_on_and_ends_as_if_it_had_not_been(
     tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch, method: str
@@ -130,9 +126,9 @@ def test_a_cell_that_was_killed_goes_on_and_ends_as_if_it_had_not_been(
     plan = make_plan(tiny_folder, methods=(method,))
     key = f"stream/arithmetic/{method}/0"
     bench(plan, machine, tmp_path / "whole")
-    monkeypatch.setattr(stream, "_SAVE_EVERY", 0.0)
+    monkeypatch.setattr(cell_run, "_SAVE_EVERY", 0.0)
     applied: list[str] = []
-    apply = stream.CellRun._record
+    apply = cell_run.CellRun._record
 
     def record(self, outcome, unlearner):
         if applied.count(outcome.id) == 0 and outcome.id.endswith("02"):
@@ -141,7 +137,7 @@ def test_a_cell_that_was_killed_goes_on_and_ends_as_if_it_had_not_been(
         applied.append(outcome.id)
         apply(self, outcome, unlearner)
 
-    monkeypatch.setattr(stream.CellRun, "_record", record)
+    monkeypatch.setattr(cell_run.CellRun, "_record", record)
     with pytest.raises(KeyboardInterrupt):
         bench(plan, machine, tmp_path / "out")
     assert not (tmp_path / "out/cells" / key / "result.json").exists()
@@ -155,14 +151,14 @@ def test_a_cell_that_was_killed_goes_on_and_ends_as_if_it_had_not_been(
 def test_a_cell_that_another_process_has_is_left_to_it(tmp_path: Path, tiny_folder: Path):
     machine, out = make_machine(tmp_path), tmp_path / "out"
     plan = make_plan(tiny_folder, methods=("ga",))
-    taken = CellFolder(out, plan.cells()[0])
+    taken = CellFolder(out, plan.cells()[0].key)
     taken.path.mkdir(parents=True)
     lock = FolderLock(taken.path)
     tally, _ = bench(plan, machine, out)
-    assert tally.left == [plan.cells()[0].key]
+    assert tally.left == [str(plan.cells()[0].key)]
     lock.release()
     tally, _ = bench(plan, machine, out)
-    assert tally.done == [plan.cells()[0].key]
+    assert tally.done == [str(plan.cells()[0].key)]
 
 
 def test_no_cell_begins_after_the_last_minute(tmp_path: Path, tiny_folder: Path):
@@ -214,8 +210,8 @@ def test_processes_are_spread_over_the_gpus_there_are(
     machine = replace(make_machine(tmp_path), device="auto")
 
     def devices(machine: Machine) -> list[str]:
-        shift = _Shift(make_plan(tiny_folder), machine, tmp_path, 0.0, None)
-        return [_at_device(shift, i).machine.device for i in range(machine.processes)]
+        worker = Worker(make_plan(tiny_folder), machine, tmp_path, 0.0, None)
+        return [_on_device(worker, i).machine.device for i in range(machine.processes)]
 
     assert devices(machine) == ["auto"]
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)

@@ -18,4 +18,4 @@ def run(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def tables(run):
-    return all_tables(run.results, run.failed)
+    return all_tables(run)

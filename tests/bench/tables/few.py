@@ -7,7 +7,8 @@ from functools import cache
 
 from tests.bench import made_up
 from tfrnet.evaluation.metrics.continual import StreamScores
-from tfrnet_bench.results import FailedCell
+from tfrnet_bench.folder import CellKey
+from tfrnet_bench.results import CellFailure
 
 STREAMS = made_up.STREAMS
 
@@ -33,8 +34,8 @@ def robust(variant: str, name: str, seed: int) -> dict:
     return result | {"variant": variant, "stream": name, "seed": seed}
 
 
-def failure(kind: str, name: str, variant: str, seed: int) -> FailedCell:
-    return FailedCell(kind, name, variant, seed, "InputError: out of luck")
+def failure(kind: str, name: str, variant: str, seed: int) -> CellFailure:
+    return CellFailure(CellKey(kind, name, variant, seed), "InputError: out of luck")
 
 
 def find(tables, name):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tests.bench.made_up import run_of
 from tests.bench.tables.few import STREAMS, failure, find, stream
-from tfrnet_bench.tables.cells import Cells
 from tfrnet_bench.tables.main import main_tables
 
 
@@ -22,7 +22,7 @@ def test_scores_mean_trade_and_gain_by_hand():
         *everywhere("rmu", 30, 30, 30),
         *everywhere("tfr", 50, 53, 56),
     ]
-    tables = main_tables(Cells(results))
+    tables = main_tables(run_of(results))
     overview = find(tables, "main")
     assert overview["GA"]["Arithmetic"] == overview["GA"]["Mean Trade"] == "42.00 ± 4.97"
     assert overview["GA"]["Gain"] == "0.00 ± 0.00"
@@ -36,7 +36,7 @@ def test_scores_mean_trade_and_gain_by_hand():
 
 
 def test_the_papers_numbers_stand_beside_ours():
-    tables = main_tables(Cells(everywhere("ga", 40)))
+    tables = main_tables(run_of(everywhere("ga", 40)))
     overview = find(tables, "main")
     assert overview["GA"]["Mean Trade (paper)"] == "48.28"
     assert overview["TFR-Net"]["Gain (paper)"] == "8.35"
@@ -50,7 +50,7 @@ def test_a_mean_trade_needs_every_stream_and_says_how_many_seeds_it_has():
     results = everywhere("ga", 40, 42) + everywhere("tfr", 50, 50)
     results = [r for r in results if (r["variant"], r["stream"], r["seed"]) != ("tfr", "boolq", 1)]
     failed = [failure("stream", "boolq", "tfr", 1), failure("stream", "arithmetic", "asu", 0)]
-    overview = find(main_tables(Cells(results, failed)), "main")
+    overview = find(main_tables(run_of(results, failed)), "main")
     assert overview["TFR-Net"]["BoolQ"] == "50.00 [n = 1 of 2, 1 failed]"
     assert overview["TFR-Net"]["Mean Trade"] == "50.00 [n = 1 of 2, 1 failed]"
     assert overview["TFR-Net"]["Gain"] == "10.00 [n = 1 of 2, 1 failed]"
@@ -60,21 +60,21 @@ def test_a_mean_trade_needs_every_stream_and_says_how_many_seeds_it_has():
 
 
 def test_the_note_names_the_best_baseline_and_those_without_a_mean():
-    table = main_tables(Cells(everywhere("ga", 40) + everywhere("rmu", 60)))[0]
+    table = main_tables(run_of(everywhere("ga", 40) + everywhere("rmu", 60)))[0]
     assert "Gain is over RMU" in table.note
     assert "Without a Mean Trade: SimNPO, LLM-Eraser, O3, ASU." in table.note
     assert "Measured on smollm2-tasks; the paper's numbers are of LLaMA-7B." in table.note
 
 
 def test_without_baselines_there_are_no_gains():
-    table = main_tables(Cells(everywhere("tfr", 40)))[0]
+    table = main_tables(run_of(everywhere("tfr", 40)))[0]
     assert "there are no gains" in table.note
     assert find([table], "main")["TFR-Net"]["Gain"] == "not run"
 
 
 def test_unknown_variants_are_rows_and_ablations_are_not():
     results = everywhere("later-method", 40) + everywhere("tfr-no-guard", 40)
-    rows = list(find(main_tables(Cells(results)), "main"))
+    rows = list(find(main_tables(run_of(results)), "main"))
     assert rows.index("ASU") < rows.index("later-method") < rows.index("TFR-Net (paper's rule)")
     assert rows[0] == "untouched"
     assert not [row for row in rows if "guard" in row]
@@ -86,7 +86,7 @@ def test_guessing_is_a_row_with_scores_of_its_own():
         tasks = {"arithmetic": 0.0, "openbookqa": 25.0, "boolq": 50.0}
         result["floors"] = {task: {"random": value} for task, value in tasks.items()}
         result["floors"]["forget"] = {"random": tasks[result["stream"]], "longest choice": 90.0}
-    tables = main_tables(Cells(results))
+    tables = main_tables(run_of(results))
     rows = list(find(tables, "main"))
     assert rows.index("untouched") < rows.index("guessing") < rows.index("GA")
     arithmetic = find(tables, "main-arithmetic")["guessing"]
@@ -103,5 +103,5 @@ def test_where_no_floor_is_known_guessing_is_undefined():
     results = everywhere("ga", 40)
     for result in results:
         del result["floors"]["arithmetic"]
-    overview = find(main_tables(Cells(results)), "main")
+    overview = find(main_tables(run_of(results)), "main")
     assert overview["guessing"]["BoolQ"] == overview["guessing"]["Mean Trade"] == "undefined"

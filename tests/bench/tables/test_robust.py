@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from tests.bench.made_up import run_of
 from tests.bench.tables.few import failure, robust
-from tfrnet_bench.tables.cells import Cells
 from tfrnet_bench.tables.robust import robust_tables
 
 
 def rows(results, failed=()):
-    table = robust_tables(Cells(results, failed))[0]
+    table = robust_tables(run_of(results, failed))[0]
     return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
 
 

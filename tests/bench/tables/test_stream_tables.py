@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tests.bench.made_up import run_of
 from tests.bench.tables.few import failure, find, stream
 from tfrnet.evaluation.metrics.intervals import wilson_interval
 from tfrnet_bench.tables.ablation import ablation_tables
-from tfrnet_bench.tables.cells import Cells
 from tfrnet_bench.tables.cost import cost_tables
 from tfrnet_bench.tables.floors import floor_tables
 from tfrnet_bench.tables.reemergence import reemergence_tables
@@ -19,7 +19,7 @@ def test_floors_are_of_the_items_and_once_a_seed():
     for result in results:
         share = {0: 60.0, 1: 62.0, 2: 64.0}[result["seed"]]
         result["floors"] = {"boolq": {"random": 50.0}, "forget": {"always yes": share}}
-    rows = floor_tables(Cells(results))[0].rows
+    rows = floor_tables(run_of(results))[0].rows
     assert rows == [
         ["BoolQ", "to forget", "always yes", "62.00 ± 4.97", "3"],
         ["BoolQ", "BoolQ", "random", "50.00 ± 0.00", "3"],
@@ -34,7 +34,7 @@ def test_the_ablation_has_first_and_last_request_beside_the_paper():
         first["forget"], last["forget"] = 71.0, 8.0
         first["retain"]["openbookqa"], last["retain"]["openbookqa"] = 41.0, 39.0
     failed = [failure("stream", "boolq", "tfr-no-guard", 0)]
-    table = find(ablation_tables(Cells(results, failed)), "ablation-boolq")
+    table = find(ablation_tables(run_of(results, failed)), "ablation-boolq")
     assert table["Forget @5"]["TFR-Net"] == "71.0"
     assert table["Forget @5"]["TFR-Net (paper)"] == "74.0"
     assert table["Forget @20"]["w/o recovery"] == "8.0"
@@ -55,7 +55,7 @@ def test_the_ablation_has_first_and_last_request_beside_the_paper():
 
 
 def test_there_is_no_ablation_without_an_ablated_variant():
-    assert not ablation_tables(Cells([stream("tfr", "boolq", 0)]))
+    assert not ablation_tables(run_of([stream("tfr", "boolq", 0)]))
 
 
 def test_the_structure_at_each_checkpoint():
@@ -65,7 +65,7 @@ def test_the_structure_at_each_checkpoint():
         found["composition"][9] = {"core": 0.2, "new": 0.5, "recurring": 0.3}
         found["dormant"][10] = 10 + 2 * seed
         found["recovered"] = [1] * 20
-    table = structure_tables(Cells(results))[0]
+    table = structure_tables(run_of(results))[0]
     assert [row[1] for row in table.rows[:5]] == ["1", "5", "10", "15", "20"]
     tenth = dict(zip(table.columns, table.rows[2], strict=True))
     assert tenth["Core %"] == "20.0 ± 0.0"
@@ -86,7 +86,7 @@ def test_flip_backs_are_pooled_over_seeds():
         result["forgetting"]["backward_transfer"] = float(flipped)
         result["forgetting"]["reemergence_peak"] = [10.0, 0, 0, 5.0, 0, *[99.0] * 15]
         result["forgetting"]["reemergence_end"] = [5.0, 0, 0, 5.0, 0, *[99.0] * 15]
-    row = find(reemergence_tables(Cells(results)), "reemergence-boolq")["GA"]
+    row = find(reemergence_tables(run_of(results)), "reemergence-boolq")["GA"]
     low, high = wilson_interval(5, 100)
     assert row["Flip-back %"] == f"5.0 ({100 * low:.1f} to {100 * high:.1f}), 5 of 100"
     assert row["Backward transfer"].startswith("1.67 ± ")
@@ -98,7 +98,7 @@ def test_reemergence_says_what_failed_and_what_is_not_defined():
     result = stream("ga", "boolq", 0)
     result["forgetting"]["flip_back"] |= {"flipped": 0, "wrong": 0}
     result["forgetting"]["backward_transfer"] = None
-    cells = Cells([result], [failure("stream", "boolq", "rmu", 0)])
+    cells = run_of([result], [failure("stream", "boolq", "rmu", 0)])
     rows = find(reemergence_tables(cells), "reemergence-boolq")
     assert rows["GA"]["Flip-back %"] == rows["GA"]["Backward transfer"] == "undefined"
     assert rows["RMU"]["Flip-back %"] == rows["RMU"]["Backward transfer"] == "failed"
@@ -111,7 +111,7 @@ def test_costs_are_by_request():
         for number, request in enumerate(result["requests"]):
             request["seconds"]["total"] = 1.0 + 2 * (number % 2) + result["seed"]
             request["memory"]["peak"] = 1e9 * (3 if result["stream"] == "boolq" else 2)
-    row = find(cost_tables(Cells(results)), "cost")["GA"]
+    row = find(cost_tables(run_of(results)), "cost")["GA"]
     assert row["Seconds BoolQ"] == "3.00 ± 2.48"
     assert row["Peak GB"] == "3.00 ± 0.00"
     assert row["Evaluation, s"] == "3.0 ± 0.0"
@@ -120,11 +120,11 @@ def test_costs_are_by_request():
 
 
 def test_the_untouched_model_costs_nothing_to_list():
-    assert not cost_tables(Cells([stream("none", "boolq", 0)]))
+    assert not cost_tables(run_of([stream("none", "boolq", 0)]))
 
 
 @pytest.mark.parametrize(
     "make", [floor_tables, ablation_tables, structure_tables, reemergence_tables, cost_tables]
 )
 def test_nothing_measured_is_no_table(make):
-    assert not make(Cells([]))
+    assert not make(run_of([]))

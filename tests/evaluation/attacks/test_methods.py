@@ -12,9 +12,8 @@ from tfrnet.core.errors import InputError
 from tfrnet.data.protocol import Sizes, make_split
 from tfrnet.data.requests import Request
 from tfrnet.data.sources import Source
-from tfrnet.evaluation.attacks.lifted import lifted
-from tfrnet.evaluation.attacks.subject import AttackOptions, Subject
-from tfrnet.evaluation.attacks.weights import folded
+from tfrnet.evaluation.attacking.subject import AttackOptions, Subject
+from tfrnet.evaluation.attacking.weights import folded
 from tfrnet.evaluation.cache import Cache
 from tfrnet.evaluation.evaluator import Evaluator
 from tfrnet.evaluation.plan import Options, Plan
@@ -58,13 +57,19 @@ def forgetful(variant, split, tokenizer):
     """Return a method at work on a model that knew the items and was asked to forget some."""
     name, settings = VARIANTS.get(variant, (variant, {}))
     method = find_method(name)
-    values = {"guard_examples": 2, "steps": 3, "lora_factor": 1.0} | settings
+    values = {"guard_examples": 2, "steps": 3} | settings
+    if method.config_class.from_dict(values).trained == "lora":
+        values["lora_factor"] = 1.0
     model = trained_on([item.example().joined for item in split.forget], 45)
     retain = [item.example() for item in split.heldout["openbookqa"]]
     net = method(model, tokenizer, retain, method.config_class.from_dict(values))
     request = Request("some", tuple(item.example() for item in split.forget[2:]))
     assert net.forget(request).accepted
     return net
+
+
+def lifted(effect):
+    return effect.lifted()
 
 
 @torch.no_grad()
@@ -182,6 +187,15 @@ def test_what_depends_on_the_prompt_is_refused_before_any_work(split, tokenizer,
     plan = Plan(Options(tasks=("robustness",), attacks=NAMES), [], {}, None, split)
     with pytest.raises(InputError, match=reason):
         measure(evaluator, plan, net.effect, lambda stage: None)
+
+
+def test_a_gated_adapter_can_be_lifted_too(split, tokenizer):
+    net = forgetful("o3", split, tokenizer)
+    before = snapshot(net.model)
+    base = trained_on([item.example().joined for item in split.forget], 45)
+    with net.effect.lifted():
+        assert torch.equal(logits(net.model), logits(base))
+    assert_unharmed(net.model, before)
 
 
 def test_a_weight_that_another_shares_is_refused(tokenizer):

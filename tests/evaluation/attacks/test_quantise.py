@@ -3,6 +3,7 @@ import torch
 from transformers.pytorch_utils import Conv1D
 
 from tests import tiny
+from tfrnet.evaluation.attacking.weights import folded
 from tfrnet.evaluation.attacks.quantise import (
     LEVELS,
     SCHEMES,
@@ -12,7 +13,6 @@ from tfrnet.evaluation.attacks.quantise import (
     to_integers,
     to_levels,
 )
-from tfrnet.evaluation.attacks.weights import folded
 from tfrnet.masking.channels import find_channels
 from tfrnet.masking.mask import ChannelMask
 

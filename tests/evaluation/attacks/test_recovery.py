@@ -1,6 +1,6 @@
 import pytest
 
-from tfrnet.evaluation.attacks.recovery import (
+from tfrnet.evaluation.attacking.recovery import (
     area_between,
     recovery_rate,
     steps_to_half_recovery,

@@ -6,8 +6,8 @@ import torch
 from tests import tiny
 from tfrnet.core.errors import InputError
 from tfrnet.data.examples import encode_all
-from tfrnet.evaluation.attacks.relearn import RelearnOptions, _shuffled, relearn
-from tfrnet.evaluation.attacks.weights import folded
+from tfrnet.evaluation.attacking.relearning import RelearnOptions, _shuffled, relearn
+from tfrnet.evaluation.attacking.weights import folded
 from tfrnet.masking.channels import find_channels
 from tfrnet.masking.mask import ChannelMask
 from tfrnet.models.forward import evaluate_losses

@@ -3,7 +3,8 @@ import torch
 from transformers.pytorch_utils import Conv1D
 
 from tests import tiny
-from tfrnet.evaluation.attacks.weights import folded, harden, replaced, rescaled
+from tfrnet.evaluation.attacking.weights import folded, replaced
+from tfrnet.evaluation.attacks.rescale import harden, rescaled
 from tfrnet.masking.channels import find_channels
 from tfrnet.masking.fold import folded_tensors
 from tfrnet.masking.mask import ChannelMask

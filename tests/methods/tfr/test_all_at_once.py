@@ -14,7 +14,7 @@ from tfrnet.masking.channels import ChannelIndex, find_channels
 from tfrnet.masking.mask import ChannelMask, _Parts
 from tfrnet.methods.tfr.scoring import ChannelScores
 from tfrnet.methods.tfr.state import ChannelState
-from tfrnet.methods.tfr.update import gather_evidence
+from tfrnet.methods.tfr.steps.common import score_risk
 
 
 class _Counting(TorchDispatchMode):
@@ -36,9 +36,9 @@ def _evidence_operations(modules: int) -> int:
         ChannelScores(*torch.rand(4, sum(widths), generator=generator), 1.0, 1.0) for _ in range(2)
     ]
     state = ChannelState.initial(sum(widths), with_fisher=True)
-    gather_evidence(state, *scores, widths, TFRConfig())  # tables of places are made once
+    score_risk(state, *scores, widths, TFRConfig())  # tables of places are made once
     with _Counting() as counting:
-        gather_evidence(state, *scores, widths, TFRConfig())
+        score_risk(state, *scores, widths, TFRConfig())
     return counting.count
 
 

@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from tfrnet.methods.tfr.steps.fisher import fisher_direction, fisher_step, running_fisher
+from tfrnet.methods.tfr.steps.fisher import fisher_direction, running_fisher
+from tfrnet.methods.tfr.suppression import lower
 
 
 def test_first_request_sets_the_running_mean_and_later_ones_move_it():
@@ -32,7 +33,7 @@ def test_nothing_to_gain_is_no_direction():
 
 
 def test_step_clips_at_zero():
-    moved = fisher_step(torch.tensor([1.0, 0.3]), torch.tensor([0.5, 1.0]), 0.8, 0.1, 1.0)
+    moved = lower(torch.tensor([1.0, 0.3]), torch.tensor([0.5, 1.0]), 0.8, 0.1, 1.0)
     assert moved.tolist() == pytest.approx([0.6, 0.0])
 
 
@@ -42,5 +43,5 @@ def test_step_respects_the_sparsity_cap():
     direction = torch.zeros(50)
     direction[:3] = torch.tensor([0.95, 1.0, 0.95])
     direction[3] = 0.2
-    moved = fisher_step(mask, direction, 1.0, dormant_threshold=0.1, max_sparsity=0.02)
+    moved = lower(mask, direction, 1.0, dormant_threshold=0.1, max_sparsity=0.02)
     assert moved[:4].tolist() == pytest.approx([1.0, 0.0, 1.0, 0.8])

@@ -5,7 +5,7 @@ import pytest
 from tfrnet.core.guard import Verdict, guard_limit, judge
 from tfrnet.methods.ga import GAConfig
 from tfrnet.methods.tfr.config import TFRConfig
-from tfrnet.methods.tfr.update import Candidate
+from tfrnet.methods.tfr.steps.common import Candidate
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from tfrnet.methods.tfr.steps.odds import log_odds, log_odds_gradients
+from tfrnet.methods.tfr.steps.margins import log_odds, log_odds_gradients
 
 
 @pytest.mark.parametrize("probability", [0.001, 0.25, 0.5, 0.9, 0.9999])

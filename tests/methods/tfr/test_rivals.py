@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests import tiny
-from tfrnet.methods.tfr.steps.rivals import Rivals, answer_tokens
+from tfrnet.methods.tfr.steps.margins import Rivals, answer_tokens
 from tfrnet.models.forward import collate
 
 EXAMPLES = tiny.examples(3)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from tfrnet.methods.tfr.steps.sketch import with_rows
+from tfrnet.methods.tfr.sketch import with_rows
 
 
 def sketched(rows: torch.Tensor, size: int, at_once: int) -> torch.Tensor:

@@ -10,9 +10,8 @@ from tfrnet import TFRConfig, TFRNet
 from tfrnet.methods.tfr.config import FISHER
 from tfrnet.methods.tfr.scoring import ChannelScores
 from tfrnet.methods.tfr.state import ChannelState
-from tfrnet.methods.tfr.steps.fisher import fisher_direction
-from tfrnet.methods.tfr.steps.fisher_step import step_direction
-from tfrnet.methods.tfr.update import gather_evidence
+from tfrnet.methods.tfr.steps.common import score_risk
+from tfrnet.methods.tfr.steps.fisher import fisher_direction, step_direction
 
 RETAIN, GUARD = tiny.examples(6), tiny.examples(5, offset=50)
 BASES = {
@@ -61,7 +60,7 @@ def test_a_step_weighs_retain_and_fisher_unless_told_otherwise():
 def test_the_risk_is_that_of_a_retain_weight_of_zero():
     def evidence(**more):
         state = ChannelState.initial(20, with_fisher=False)
-        return gather_evidence(state, scores(0), scores(1), [12, 8], TFRConfig.paper(**more))
+        return score_risk(state, scores(0), scores(1), [12, 8], TFRConfig.paper(**more))
 
     without, weightless = evidence(use_retain=False), evidence(retain_weight=0)
     assert torch.equal(without.chi, weightless.chi)

@@ -17,7 +17,10 @@ from tfrnet.cli.evaluation import show_results
 from tfrnet.cli.lists import names, numbers
 from tfrnet.cli.opening import load, model_name
 from tfrnet.cli.output import Output
+from tfrnet.cli.sharing import shared
 from tfrnet.core.errors import InputError
+from tfrnet.data.tasks import task_names
+from tfrnet.evaluation.attacking.attack import ATTACKS
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -27,11 +30,12 @@ if TYPE_CHECKING:
     from tfrnet.state.store import StateStore
 
 
+@shared
 def command(
     tasks: Annotated[
         str,
         typer.Option(
-            help="Comma-separated: boolq, openbookqa, arithmetic (or arithmetic:2da+3ds, any of "
+            help=f"Comma-separated: {', '.join(task_names())} (arithmetic:2da+3ds takes some of "
             "1dc 2da 2ds 2dm 3da 3ds 4da 4ds 5da 5ds), tofu, privacy, robustness, stream (every "
             "forgotten item after every request of a state)."
         ),
@@ -80,8 +84,8 @@ def command(
     attacks: Annotated[
         str | None,
         typer.Option(
-            help="Attacks of the task robustness, comma-separated: unmask, rescale (both on masks "
-            "only), quantise, prompts, few-shot, relearn; without it all that fit the method.",
+            help="Attacks of the task robustness, comma-separated; without it all that fit the "
+            f"method: {', '.join(ATTACKS.names())}.",
             show_default=False,
         ),
     ] = None,
@@ -167,7 +171,7 @@ def command(
     from tfrnet.data.tofu import Boundary, Template
     from tfrnet.distributed.launch import joined_team
     from tfrnet.distributed.together import load_together
-    from tfrnet.evaluation.attacks.subject import AttackOptions
+    from tfrnet.evaluation.attacking.subject import AttackOptions
     from tfrnet.evaluation.cache import Cache
     from tfrnet.evaluation.evaluator import Evaluator
     from tfrnet.evaluation.metrics.tofu import TruthRatio

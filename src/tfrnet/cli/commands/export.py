@@ -31,16 +31,22 @@ def command(
 ) -> int:
     """Fold a state into a copy of the weights: a model that any tool loads, at no extra cost.
 
-    Works for every method but o3, whose adapter depends on the prompt. Success is reported only
-    after the exported model was loaded and its logits agreed with the live model's.
+    Works for every method whose effect does not depend on the prompt, as o3's does. Success is
+    reported only after the exported model was loaded and its logits agreed with the live model's.
     """
     if format not in FORMATS:
         raise InputError(f"unknown format {format!r}; there is: {', '.join(FORMATS)}")
+    from tfrnet.method import find_method
     from tfrnet.state.store import StateStore
 
     output = Output(as_json)
     store = StateStore.open(state)
     number = store.generation if generation is None else generation
+    method = find_method(store.manifest.method)
+    if not method.exportable:
+        raise InputError(
+            f"a state of {method.method} cannot be exported: {method.why_not_exportable}"
+        )
     store.load(number)
     name = model_name(model, state)
     loaded = load(name, dtype, device, output)

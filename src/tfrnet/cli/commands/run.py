@@ -10,12 +10,14 @@ import typer
 from tfrnet.cli import options as opt
 from tfrnet.cli.opening import lead, open_session
 from tfrnet.cli.output import Output, outcome_line
+from tfrnet.cli.sharing import shared
 from tfrnet.core.errors import InterruptError
 
 if TYPE_CHECKING:
     from tfrnet.core.team import Team
 
 
+@shared
 @opt.takes_session_options
 def command(
     stream: Annotated[Path, typer.Option(help="JSON Lines of requests, applied in order.")],

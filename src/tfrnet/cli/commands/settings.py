@@ -15,15 +15,20 @@ def command(
     overrides: opt.Set = None,
     as_json: opt.AsJson = False,
 ) -> int:
-    """List the settings of a method that --set can change, with the values of a preset."""
+    """List the settings of a method that --set can change, with the values of a preset.
+
+    Settings without an effect under the chosen step (or --set trained=...) are left out.
+    """
     output = Output(as_json)
     chosen = find_method(method or DEFAULT)
     config = chosen.config_class.preset(preset or "default").with_overrides(overrides or [])
-    values = config.to_dict()
+    values = config.effective()
     presets = list(chosen.config_class.presets())
     output.say(f"method {chosen.method}: {chosen.about}")
     output.say(f"presets: {', '.join(presets)}; methods: {', '.join(method_names())}")
     for item in dataclasses.fields(config):
+        if item.name not in values:
+            continue
         output.say(f"{item.name} = {values[item.name]}")
         output.say(f"    {item.metadata['help']}")
     output.result("settings", {"method": chosen.method, "presets": presets, "config": values})

@@ -9,10 +9,11 @@ import typer
 
 from tfrnet.cli import options as opt
 from tfrnet.cli.output import Output
+from tfrnet.data.tasks import task_names
 
 
 def command(
-    task: Annotated[str, typer.Option(help="Task to forget: arithmetic, openbookqa or boolq.")],
+    task: Annotated[str, typer.Option(help=f"Task to forget: {', '.join(task_names())}.")],
     out: Annotated[Path, typer.Option(help="New folder for the split.")],
     seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 0,
     data_dir: opt.DataDir = None,
@@ -26,6 +27,7 @@ def command(
 ) -> int:
     """Draw the requests, retain, guard and evaluation items of one stream.
 
+    What must be kept are other items of the task, and items of arithmetic, OpenBookQA and BoolQ.
     The folder gets requests.jsonl, retain.jsonl and guard.jsonl for 'tfrnet run', and split.json,
     a manifest of rows and digests for 'tfrnet eval --split'. Nothing that is evaluated as held out
     shares a passage, stem or pair of operands with anything that is trained on or forgotten.

@@ -30,6 +30,9 @@ DEFAULT_MIX = ("2da", "2ds", "3da", "3ds")
 GENERATED_ROWS = 2000
 _WORDS = {"a": "plus", "s": "minus", "m": "times"}
 _SIGNS = {"plus": "+", "minus": "-", "times": "*"}
+# The whole number at the beginning (possessive: never a part of it); a full stop after it may end
+# the sentence but not begin decimals.
+_NUMBER = re.compile(r"-?\d[\d,]*+(?!\.\d)")
 # One in so many groups of operands is never trained on, in the files and in generated rows alike.
 _HELD_OUT = 5
 
@@ -43,19 +46,20 @@ class Arithmetic(Task):
     """
 
     name = "arithmetic"
+    label = "Arithmetic"
     splits = ("validation", "train", "test")
     evaluation = "validation"
     heldout = "test"
     metric = "exact"
 
-    def __init__(self, mix: Sequence[str] = DEFAULT_MIX) -> None:
-        unknown = [name for name in mix if name not in FILES]
-        if unknown or not mix:
-            raise InputError(
-                f"unknown arithmetic sub-task {unknown[0] if unknown else ''!r}; "
-                f"there are {', '.join(FILES)}"
-            )
-        self.mix = tuple(mix)
+    def __init__(self, *mix: str) -> None:
+        """Take the named sub-tasks, or the default mix."""
+        for name in mix:
+            if name not in FILES:
+                raise InputError(
+                    f"unknown arithmetic sub-task {name!r}; there are {', '.join(FILES)}"
+                )
+        self.mix = mix or DEFAULT_MIX
 
     def _load(self, split: str, source: Source) -> list[Item]:
         pools = [_pool(name, source) for name in self.mix]
@@ -65,6 +69,10 @@ class Arithmetic(Task):
         # One of each sub-task in turn, so that the beginning of the list is an equal mix too.
         longest = max(map(len, pools))
         return [pool[n] for n in range(longest) for pool in pools if n < len(pool)]
+
+    def is_right(self, line: str, item: Item) -> bool:
+        """The line begins with the number."""
+        return begins_with(line, int(item.answer))
 
     def floors(self, items: Sequence[Item]) -> dict[str, float]:
         """Nothing is right by chance."""
@@ -85,6 +93,12 @@ class Arithmetic(Task):
                 item, prompt=f"You are a calculator.\nQuestion: What is {asked}?\nAnswer:"
             ),
         }
+
+
+def begins_with(line: str, number: int) -> bool:
+    """Tell whether a text begins with exactly this number."""
+    found = _NUMBER.match(line)
+    return found is not None and int(found.group().replace(",", "")) == number
 
 
 def is_held_out(group: str) -> bool:
@@ -195,6 +209,4 @@ def _other_way(asked: str, operands: list[int]) -> str:
     return f"{second} {asked.split()[1]} {first}"
 
 
-def make(*mix: str) -> Task:
-    """Return the task with the named sub-tasks, or with the default mix."""
-    return Arithmetic(mix or DEFAULT_MIX)
+TASK = Arithmetic

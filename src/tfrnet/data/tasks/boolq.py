@@ -18,6 +18,7 @@ class BoolQ(Task):
     """Passages repeat, also between the splits, so the passage is the group."""
 
     name = "boolq"
+    label = "BoolQ"
     splits = ("train", "validation")
     evaluation = "validation"
     heldout = "validation"
@@ -76,6 +77,4 @@ def _item(row: dict[str, Any], key: str) -> Item:
     )
 
 
-def make() -> Task:
-    """Return the task."""
-    return BoolQ()
+TASK = BoolQ

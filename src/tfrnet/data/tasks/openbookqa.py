@@ -22,6 +22,7 @@ class OpenBookQA(Task):
     """Stems repeat, also between the splits, so the stem is the group."""
 
     name = "openbookqa"
+    label = "OpenBookQA"
     splits = ("train", "validation", "test")
     evaluation = "test"
     heldout = "test"
@@ -83,6 +84,4 @@ def _parts(row: dict[str, Any], key: str) -> tuple[str, list[str], list[str]]:
     return need(question, "stem", str, key), texts, [choice["label"] for choice in choices]
 
 
-def make() -> Task:
-    """Return the task."""
-    return OpenBookQA()
+TASK = OpenBookQA

@@ -1,1 +1,1 @@
-"""Attacks on a model that forgot, and how much they bring back."""
+"""The attacks on a model that forgot. Every file here is one, found by its name."""

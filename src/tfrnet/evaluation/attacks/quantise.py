@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Literal
 import torch
 
 from tfrnet.core.errors import TfrnetWarning
-from tfrnet.evaluation.attacks.weights import output_rows, replaced
+from tfrnet.evaluation.attacking.attack import Attack
+from tfrnet.evaluation.attacking.subject import Attacked, Subject
+from tfrnet.evaluation.attacking.weights import output_rows, replaced
 from tfrnet.masking.channels import find_channels
 
 if TYPE_CHECKING:
@@ -136,3 +138,16 @@ def quantised(model: PreTrainedModel, scheme: Scheme) -> Iterator[None]:
         tensors[f"{projection.name}.weight"] = rounded.contiguous()
     with replaced(model, tensors):
         yield
+
+
+def quantise(subject: Subject) -> Iterator[Attacked]:
+    """Round the weights to 8, 4 and 3 bits."""
+    for scheme in SCHEMES:
+        with subject.unlearned(), quantised(subject.model, scheme):
+            attacked = subject.accuracy(subject.hidden)
+        with subject.untouched(), quantised(subject.model, scheme):
+            control = subject.accuracy(subject.hidden)
+        yield subject.row("quantise", scheme.name, attacked, control)
+
+
+ATTACK = Attack("quantise", quantise, rank=3)

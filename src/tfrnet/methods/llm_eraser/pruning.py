@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -126,6 +129,22 @@ class PrunedEffect(LoraEffect):
             weight = weights[name] if name in weights else self.base_weight(down)
             weights[name] = weight.detach().masked_fill(pruned.to(weight.device), 0)
         return weights
+
+    @contextmanager
+    def lifted(self) -> Iterator[None]:
+        """Give the model its own modules back for a while, without the zeros."""
+        with super().lifted():
+            # Where there is an adapter, its wrapper took the hook along.
+            modules = [self.model.get_submodule(down) for down in self._pruned]
+            found = [(module, module._forward_pre_hooks) for module in modules]
+            try:
+                for module, hooks in found:
+                    others = {k: h for k, h in hooks.items() if not isinstance(h, _Silence)}
+                    module._forward_pre_hooks = OrderedDict(others)
+                yield
+            finally:
+                for module, hooks in found:
+                    module._forward_pre_hooks = hooks
 
     def detach(self) -> None:
         """Take the adapter and the zeros off: the model has its own modules again."""

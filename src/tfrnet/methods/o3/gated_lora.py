@@ -90,6 +90,16 @@ class GatedLoraEffect(LoraEffect):
             "the prompt"
         )
 
+    @contextmanager
+    def lifted(self) -> Iterator[None]:
+        """Give the model its own modules back for a while; prompts are not weighed."""
+        gated, self._gated = self._gated, False
+        try:
+            with super().lifted():
+                yield
+        finally:
+            self._gated = gated
+
     def detach(self) -> None:
         """Take hooks and adapter off: the model has its own modules again."""
         self._rows.release()

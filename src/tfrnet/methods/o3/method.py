@@ -101,8 +101,8 @@ class O3(AnswerUnlearner):
     about = "O3: an adapter with random answers, switched on by a detector of forget prompts"
     config_class = O3Config
     search_space = SearchSpace(({"gate": "tofu"}, {"gate": "soft"}))
-    # An adapter that a detector switches on is no ordinary weight.
     exportable = False
+    why_not_exportable = "how much of its adapter acts depends on the prompt"
     mean_over = "tokens"
     reference_stage = "reading the prompts"
     config: O3Config

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from tfrnet.core.errors import InputError
 from tfrnet.core.settings import Settings, option
@@ -25,7 +25,6 @@ _PAPER: dict[str, Any] = {
     "hit_weight": 1,
     "hit_quantile": 0.9,
     "step": "select",
-    "steps": 1,
     "budget": 128,
     "suppress_strength": 1,
     "dormant_threshold": 0.1,
@@ -50,12 +49,8 @@ _TUNED_FISHER: dict[str, Any] = {"step_guard": 0.075, "steps": 4, "guard_relativ
 
 
 @dataclass(frozen=True)
-class TFRConfig(Settings):
-    """The settings of TFR-Net: `TFRConfig()` is our best, `TFRConfig.paper()` the paper's method.
-
-    A config is immutable and valid: a value out of range or a NaN raises `InputError` when it is
-    built, before any model is loaded; so does an unknown name given to `from_dict`.
-    """
+class SharedSettings(Settings):
+    """What all steps have in common: channels, examples, risk, trajectory, guard."""
 
     # Which channels
     target_modules: str | tuple[str, ...] = option(
@@ -93,7 +88,7 @@ class TFRConfig(Settings):
         0.9, "a hit is a risk above this quantile of the request's positive risks", 0, 1
     )
 
-    # Suppression
+    # How the mask moves
     step: Literal["select", "fisher", "solve"] = option(
         "solve",
         "how a request moves the mask: select (the paper's: the channels of highest priority are "
@@ -103,26 +98,14 @@ class TFRConfig(Settings):
     budget: int | None = option(
         None, "most channels that one step may suppress; none means no limit", 0
     )
-    suppress_strength: float = option(
-        1.0,
-        "select: share taken off a suppressed channel; fisher: how far the strongest channel moves",
-        0,
-        1,
-    )
     dormant_threshold: float = option(0.1, "a channel at or below this is dormant", 0, 1)
     max_sparsity: float = option(0.04, "largest share of channels that may be dormant", 0, 1)
 
-    # Recovery
+    # Which suppressed channels may be raised again
     current_risk_ceiling: float = option(
         0.5, "a dormant channel may recover at a current risk up to this", 0
     )
     history_risk_ceiling: float = option(0.5, "and at a previous priority up to this", 0)
-    recovery_threshold: float = option(0.0, "and when its recovery score is above this")
-    retain_gain: float = option(1.0, "weight of the retain score in the recovery score", 0)
-    current_penalty: float = option(1.0, "weight of the current risk in it", 0)
-    history_penalty: float = option(1.0, "weight of the previous priority in it", 0)
-    hit_penalty: float = option(1.0, "weight of the previous hits in it", 0)
-    recover_strength: float = option(0.5, "share of the missing mask that recovery restores", 0, 1)
 
     # Guard
     guard_relative: float = option(0.05, "largest relative rise of the guard loss per request", 0)
@@ -153,98 +136,6 @@ class TFRConfig(Settings):
         0.01,
         0.99,
     )
-    steps: int = option(4, "fisher, solve: most scored steps per request", 1, 100)
-    step_guard: float = option(0.015, "fisher: largest relative rise of the guard loss per step", 0)
-    forget_ceiling: float = option(
-        6.0, "fisher: an example whose loss reaches this many nats counts as forgotten", 0.1
-    )
-    fisher_decay: float = option(0.9, "fisher: memory of the retain Fisher over requests", 0, 1)
-    fisher_damping: float = option(
-        0.3, "fisher: share of the mean Fisher added to each channel's", 1e-6
-    )
-
-    hold_guard: bool = option(
-        True,
-        "solve: hold the guard examples in place as the retain examples are; the guard then still "
-        "decides, but is no stranger to the step any more",
-        when={"step": "solve"},
-    )
-    memory_rows: int = option(
-        32,
-        "solve: directions of the mask that are remembered of earlier requests, and kept from "
-        "bringing them back; every one takes four bytes a channel in the state",
-        0,
-        when={"step": "solve"},
-    )
-    memory_stiffness: float = option(
-        1.0,
-        "solve: how strictly what is forgotten stays so: the examples of a request that have "
-        "reached their margin before others, and what is remembered of earlier requests",
-        0,
-        when={"step": "solve"},
-    )
-    forget_margin: float = option(
-        -5.0,
-        "solve: an example is forgotten when a rival is this far ahead of its answer (in logits, "
-        "below 0) at the answer's weakest token",
-        at_most=0,
-        when={"step": "solve"},
-    )
-    deep_margin: float = option(
-        -20.0,
-        "solve: from there all tokens of an answer (but for labels) are lowered to this on "
-        "average, compared with deep_rivals others, while it is cheap",
-        when={"step": "solve"},
-    )
-    deep_rivals: int = option(
-        64,
-        "solve: how many tokens an answer's is then compared with; against few, those may rise "
-        "instead of the answer falling",
-        1,
-        when={"step": "solve"},
-    )
-    labels: bool = option(
-        True,
-        "solve: an answer of one token that several retained examples give too (yes, no) is a "
-        "label: its rivals are the other labels, and it does not go deep; off, no answer of one "
-        "token does",
-        when={"step": "solve"},
-    )
-    cheap_share: float = option(
-        1.0,
-        "solve: cheap is what leaves the guard's tolerance used up to this share; 1 is all of it",
-        0,
-        1,
-        when={"step": "solve"},
-    )
-    step_margin: float = option(
-        10.0,
-        "solve: most that one step takes off an example's margin; less after the guard has "
-        "shortened one",
-        0.01,
-        when={"step": "solve"},
-    )
-    forget_stiffness: float = option(
-        10.0,
-        "solve: how strictly the forget examples' margins fall as far as asked",
-        1e-6,
-        when={"step": "solve"},
-    )
-    retain_stiffness: float = option(
-        100.0,
-        "solve: how strictly the log-odds of the retain examples stay where they are, shared out "
-        "among them; those of the guard examples alike",
-        0,
-        when={"step": "solve"},
-    )
-    retain_sharpness: float = option(
-        0.5,
-        "solve: 0 keeps the log-odds of all retain examples alike; 1 keeps their losses, so that "
-        "answers that are all but certain hardly count",
-        0,
-        1,
-        when={"step": "solve"},
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -257,6 +148,137 @@ class TFRConfig(Settings):
                 raise InputError(
                     f"target_modules is not a valid regular expression: {error}"
                 ) from None
+
+
+@dataclass(frozen=True)
+class SelectSettings(Settings):
+    """The paper's suppression and recovery, which the Fisher step has in common with it."""
+
+    acts_when: ClassVar[Mapping[str, tuple[Any, ...]]] = {"step": ("select", "fisher")}
+
+    suppress_strength: float = option(
+        1.0,
+        "select: share taken off a suppressed channel; fisher: how far the strongest channel moves",
+        0,
+        1,
+    )
+    recovery_threshold: float = option(
+        0.0, "a dormant channel recovers when its recovery score is above this"
+    )
+    retain_gain: float = option(1.0, "weight of the retain score in the recovery score", 0)
+    current_penalty: float = option(1.0, "weight of the current risk in it", 0)
+    history_penalty: float = option(1.0, "weight of the previous priority in it", 0)
+    hit_penalty: float = option(1.0, "weight of the previous hits in it", 0)
+    recover_strength: float = option(0.5, "share of the missing mask that recovery restores", 0, 1)
+
+
+@dataclass(frozen=True)
+class IteratedSettings(Settings):
+    """Beyond the paper: several steps a request, weighed by the retain Fisher."""
+
+    acts_when: ClassVar[Mapping[str, tuple[Any, ...]]] = {"step": ("fisher", "solve")}
+
+    steps: int = option(4, "most scored steps per request", 1, 100)
+    fisher_decay: float = option(0.9, "memory of the retain Fisher over requests", 0, 1)
+    fisher_damping: float = option(0.3, "share of the mean Fisher added to each channel's", 1e-6)
+
+
+@dataclass(frozen=True)
+class FisherSettings(Settings):
+    """Beyond the paper: many channels a little, by forget gradient over retain Fisher."""
+
+    acts_when: ClassVar[Mapping[str, tuple[Any, ...]]] = {"step": ("fisher",)}
+
+    step_guard: float = option(0.015, "largest relative rise of the guard loss per step", 0)
+    forget_ceiling: float = option(
+        6.0, "an example whose loss reaches this many nats counts as forgotten", 0.1
+    )
+
+
+@dataclass(frozen=True)
+class SolveSettings(Settings):
+    """Beyond the paper, the default: the smallest move that takes every example to its margin."""
+
+    acts_when: ClassVar[Mapping[str, tuple[Any, ...]]] = {"step": ("solve",)}
+
+    hold_guard: bool = option(
+        True,
+        "hold the guard examples in place as the retain examples are; the guard then still "
+        "decides, but is no stranger to the step any more",
+    )
+    memory_rows: int = option(
+        32,
+        "directions of the mask that are remembered of earlier requests, and kept from "
+        "bringing them back; every one takes four bytes a channel in the state",
+        0,
+    )
+    memory_stiffness: float = option(
+        1.0,
+        "how strictly what is forgotten stays so: the examples of a request that have "
+        "reached their margin before others, and what is remembered of earlier requests",
+        0,
+    )
+    forget_margin: float = option(
+        -5.0,
+        "an example is forgotten when a rival is this far ahead of its answer (in logits, "
+        "below 0) at the answer's weakest token",
+        at_most=0,
+    )
+    deep_margin: float = option(
+        -20.0,
+        "from there all tokens of an answer (but for labels) are lowered to this on "
+        "average, compared with deep_rivals others, while it is cheap",
+    )
+    deep_rivals: int = option(
+        64,
+        "how many tokens an answer's is then compared with; against few, those may rise "
+        "instead of the answer falling",
+        1,
+    )
+    labels: bool = option(
+        True,
+        "an answer of one token that several retained examples give too (yes, no) is a "
+        "label: its rivals are the other labels, and it does not go deep; off, no answer of one "
+        "token does",
+    )
+    cheap_share: float = option(
+        1.0,
+        "cheap is what leaves the guard's tolerance used up to this share; 1 is all of it",
+        0,
+        1,
+    )
+    step_margin: float = option(
+        10.0,
+        "most that one step takes off an example's margin; less after the guard has shortened one",
+        0.01,
+    )
+    forget_stiffness: float = option(
+        10.0,
+        "how strictly the forget examples' margins fall as far as asked",
+        1e-6,
+    )
+    retain_stiffness: float = option(
+        100.0,
+        "how strictly the log-odds of the retain examples stay where they are, shared out "
+        "among them; those of the guard examples alike",
+        0,
+    )
+    retain_sharpness: float = option(
+        0.5,
+        "0 keeps the log-odds of all retain examples alike; 1 keeps their losses, so that "
+        "answers that are all but certain hardly count",
+        0,
+        1,
+    )
+
+
+@dataclass(frozen=True)
+class TFRConfig(SolveSettings, FisherSettings, IteratedSettings, SelectSettings, SharedSettings):
+    """The settings of TFR-Net: `TFRConfig()` is our best, `TFRConfig.paper()` the paper's method.
+
+    Shared settings, and those of each step; `step` says which of these act, and giving another one
+    is an error.
+    """
 
     @classmethod
     def paper(cls, **changes: Any) -> TFRConfig:

@@ -18,14 +18,13 @@ from tfrnet.data.examples import Encoded, Example
 from tfrnet.masking.channels import find_channels
 from tfrnet.masking.mask import ChannelMask, capacity, dormant
 from tfrnet.methods.tfr.config import FISHER, TFRConfig
-from tfrnet.methods.tfr.probe import Probe
 from tfrnet.methods.tfr.scoring import ScoreOptions
 from tfrnet.methods.tfr.state import ChannelState, channel_problem
-from tfrnet.methods.tfr.steps.fisher_step import fisher_update
-from tfrnet.methods.tfr.steps.rivals import Rivals, answer_tokens, label_tokens, without_depth
-from tfrnet.methods.tfr.steps.select_step import select_update
-from tfrnet.methods.tfr.steps.solve_step import solve_update
-from tfrnet.methods.tfr.update import Candidate, Evidence, gather_evidence
+from tfrnet.methods.tfr.steps.common import Candidate, RiskScores, score_risk
+from tfrnet.methods.tfr.steps.fisher import fisher_update
+from tfrnet.methods.tfr.steps.select import select_update
+from tfrnet.methods.tfr.steps.solve import solve_update
+from tfrnet.methods.tfr.trial_model import RequestExamples, TrialModel
 from tfrnet.models.passes import Passes, choose_passes
 from tfrnet.unlearner import Proposal, Report, Unlearner
 
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
 TOP_CHANNELS = 128
 
-_UPDATES = {"select": select_update, "fisher": fisher_update, "solve": solve_update}
+_STEPS = {"select": select_update, "fisher": fisher_update, "solve": solve_update}
 
 
 class TFRNet(Unlearner[ChannelState]):
@@ -136,54 +135,53 @@ class TFRNet(Unlearner[ChannelState]):
     def _work_out(
         self, name: str, forget: list[Encoded], say: Report, account: Account
     ) -> Proposal[ChannelState]:
-        retained = self._retain_encoded
-        labels = label_tokens(retained) if self.config.labels else None
-        probe = Probe(
-            self.mask,
-            name,
-            forget,
-            self._retain_sample(self.config.retain_examples),
-            self._guard_encoded,
-            Rivals(answer_tokens(retained), self.config.deep_rivals, labels or ()),
-            without_depth(forget, labels),
-            self._options,
-            self.config,
-            self._losses,
-            say,
-            account,
+        config, state = self.config, self.state
+        model = TrialModel(
+            mask=self.mask,
+            examples=RequestExamples(
+                name=name,
+                forget=forget,
+                retain=self._retain_sample(config.retain_examples),
+                guard=self._guard_encoded,
+                all_retain=self._retain_encoded,
+            ),
+            options=self._options,
+            losses=self._losses,
+            report=say,
+            cost=account,
         )
-        before = self._guard_before(say, account)
-        evidence = gather_evidence(
-            self.state, *probe.scores(self.state.mask), self.mask.index.widths, self.config
+        guard_before = self._guard_before(say, account)
+        forget_scores, retain_scores = model.scores(
+            state.mask, config.forget_ceiling, keep_examples=config.step == "solve"
         )
-        update = _UPDATES[self.config.step]
-        candidate = update(self.state, evidence, before, probe, self.config)
+        scores = score_risk(state, forget_scores, retain_scores, self.mask.index.widths, config)
+        candidate = _STEPS[config.step](state, scores, guard_before, model, config)
         with account.time("forget_loss"):
             say("measuring the forget loss")
             self.mask.set(candidate.state.mask)
             forget_after = self._mean_loss(forget)
-        state = candidate.state if candidate.verdict.accepted else self.state
-        outcome = self._outcome(name, evidence, candidate, state, before, forget_after)
-        return Proposal(state, outcome)
+        after = candidate.state if candidate.verdict.accepted else state
+        outcome = self._outcome(name, scores, candidate, after, guard_before, forget_after)
+        return Proposal(after, outcome)
 
     def _outcome(
         self,
         name: str,
-        evidence: Evidence,
+        scores: RiskScores,
         candidate: Candidate,
         state: ChannelState,
         guard_before: float,
         forget_after: float,
     ) -> Outcome:
         threshold = self.config.dormant_threshold
-        top = torch.sort(evidence.chi, descending=True, stable=True).indices[:TOP_CHANNELS]
+        top = torch.sort(scores.chi, descending=True, stable=True).indices[:TOP_CHANNELS]
         return Outcome(
             id=name,
             outcome="accepted" if candidate.verdict.accepted else "rejected",
             reason=candidate.reason,
-            forget_loss_before=evidence.forget.loss,
+            forget_loss_before=scores.forget.loss,
             forget_loss_after=forget_after,
-            retain_loss_before=evidence.retain.loss,
+            retain_loss_before=scores.retain.loss,
             guard_loss_before=guard_before,
             guard_loss_after=candidate.verdict.after,
             selected=candidate.suppressed.numel(),

@@ -40,3 +40,25 @@ def suppress(mask: torch.Tensor, selected: torch.Tensor, strength: float) -> tor
     result = mask.clone()
     result[selected] *= 1 - strength
     return result
+
+
+def lower(
+    mask: torch.Tensor,
+    direction: torch.Tensor,
+    size: float,
+    dormant_threshold: float,
+    max_sparsity: float,
+) -> torch.Tensor:
+    """Return clip(mask - size * direction, 0, 1), within the sparsity cap (the other steps).
+
+    Of the channels that would become dormant, those of the largest direction do, as many as the
+    cap has room for; the others stay where they are.
+    """
+    moved = (mask - size * direction).clamp(0, 1)
+    falling = dormant(moved, dormant_threshold) & ~dormant(mask, dormant_threshold)
+    crossing = falling.nonzero().flatten()
+    room = suppression_room(mask, dormant_threshold, max_sparsity)
+    order = torch.sort(direction[crossing], descending=True, stable=True).indices
+    held = crossing[order[room:]]
+    moved[held] = mask[held]
+    return moved

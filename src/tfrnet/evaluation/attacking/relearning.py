@@ -1,0 +1,154 @@
+"""Relearning: how fast a model that forgot learns it again from a few examples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+import torch
+from torch import nn
+
+from tfrnet.core.errors import InputError
+from tfrnet.data.examples import Encoded
+from tfrnet.evaluation.attacking.weights import replaced
+from tfrnet.models.forward import answer_losses, collate, input_device
+from tfrnet.models.layers import is_projection
+from tfrnet.models.lora import lora_config, put_lora_on, take_lora_off
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class RelearnOptions:
+    """How to train: LoRA on the target modules, or with `full` every weight.
+
+    Without a `learning_rate` it is 1e-4 for LoRA and 1e-5 for every weight. `steps` are those
+    after which to measure. A model without the target modules has the ones that peft names for
+    its kind trained, or every projection where peft knows none.
+    """
+
+    rank: int = 8
+    alpha: int = 16
+    learning_rate: float | None = None
+    batch_size: int = 8
+    steps: tuple[int, ...] = (0, 5, 10, 20, 40, 80)
+    seed: int = 0
+    full: bool = False
+    target_modules: tuple[str, ...] = ("q_proj", "v_proj")
+
+    def __post_init__(self) -> None:
+        if not self.steps or self.steps[0] < 0 or list(self.steps) != sorted(set(self.steps)):
+            raise InputError(f"steps must be ascending and not negative, not {list(self.steps)}")
+        if self.batch_size < 1:
+            raise InputError(f"batch_size must be at least 1, not {self.batch_size}")
+
+    @property
+    def rate(self) -> float:
+        """The learning rate that is used."""
+        if self.learning_rate is not None:
+            return self.learning_rate
+        return 1e-5 if self.full else 1e-4
+
+
+def relearn(
+    model: PreTrainedModel,
+    examples: Sequence[Encoded],
+    options: RelearnOptions,
+    measure: Callable[[], T],
+) -> list[tuple[int, T]]:
+    """Train on the answers of the examples and return what `measure` says after the listed steps.
+
+    The model is in eval mode throughout, so no dropout makes two runs differ, and afterwards it is
+    exactly what it was. It must not carry a live mask: fold it in first.
+    """
+    if not examples:
+        raise InputError("relearning needs at least one example")
+    trained = _all_weights(model) if options.full else _adapter(model, options)
+    batches = _shuffled(len(examples), options)
+    curve: list[tuple[int, T]] = []
+    done = 0
+    with _kept(model), trained as parameters:
+        model.eval()
+        optimizer = torch.optim.AdamW(parameters, lr=options.rate, weight_decay=0.0)
+        for step in options.steps:
+            for _ in range(step - done):
+                _train(model, [examples[i] for i in next(batches)], optimizer)
+            done = step
+            curve.append((step, measure()))
+    return curve
+
+
+@torch.enable_grad()
+def _train(
+    model: PreTrainedModel, examples: Sequence[Encoded], optimizer: torch.optim.Optimizer
+) -> None:
+    optimizer.zero_grad()
+    loss = answer_losses(model, collate(examples, input_device(model))).mean()
+    loss.backward()  # type: ignore[no-untyped-call]
+    optimizer.step()
+
+
+def _shuffled(count: int, options: RelearnOptions) -> Iterator[list[int]]:
+    """Yield batches of example numbers, one shuffle after another; a batch may span two."""
+    generator = torch.Generator().manual_seed(options.seed)
+    size = min(options.batch_size, count)
+    waiting: list[int] = []
+    while True:
+        while len(waiting) < size:
+            waiting += torch.randperm(count, generator=generator).tolist()
+        yield waiting[:size]
+        waiting = waiting[size:]
+
+
+@contextmanager
+def _kept(model: nn.Module) -> Iterator[None]:
+    """Restore modes and gradients, and which parameters want some, at the end."""
+    modes = [(module, module.training) for module in model.modules()]
+    state = [
+        (parameter, parameter.requires_grad, parameter.grad) for parameter in model.parameters()
+    ]
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+        for parameter, wanted, gradient in state:
+            parameter.requires_grad_(wanted)
+            parameter.grad = gradient
+
+
+@contextmanager
+def _all_weights(model: nn.Module) -> Iterator[list[nn.Parameter]]:
+    """Put copies in the weights' place and yield these for training.
+
+    They are float32 at least: rounding to bfloat16 would swallow steps as small as these, and a
+    model that cannot be trained would pass for one that cannot relearn.
+    """
+    copies = {
+        name: parameter.detach().to(torch.promote_types(parameter.dtype, torch.float32), copy=True)
+        for name, parameter in model.named_parameters()
+    }
+    with replaced(model, copies):
+        model.requires_grad_()
+        yield list(model.parameters())
+
+
+@contextmanager
+def _adapter(model: PreTrainedModel, options: RelearnOptions) -> Iterator[list[nn.Parameter]]:
+    """Add LoRA to the model and yield its weights for training; take it off at the end."""
+    from peft.utils import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING as USUAL
+
+    projections = [name for name, module in model.named_modules() if is_projection(module)]
+    targets: Sequence[str] = options.target_modules
+    if not any(name.rpartition(".")[2] in targets for name in projections):
+        targets = USUAL.get(model.config.model_type, "all-linear")
+    put_lora_on(model, lora_config(model, options.rank, options.alpha, targets), options.seed)
+    try:
+        yield [parameter for parameter in model.parameters() if parameter.requires_grad]
+    finally:
+        take_lora_off(model)

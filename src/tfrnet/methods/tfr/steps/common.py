@@ -1,0 +1,98 @@
+"""What the steps share: the risk of every channel, recovery, and a tentative state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+
+from tfrnet.core.guard import Verdict
+from tfrnet.core.guard import judge as judge  # the steps ask it
+from tfrnet.methods.tfr.config import TFRConfig
+from tfrnet.methods.tfr.recovery import candidate_pool, recover, recovery_score, recovery_set
+from tfrnet.methods.tfr.risk import current_risk, standardise
+from tfrnet.methods.tfr.scoring import ChannelScores
+from tfrnet.methods.tfr.state import ChannelState
+from tfrnet.methods.tfr.trajectory import Trajectory, advance
+
+
+@dataclass(frozen=True)
+class RiskScores:
+    """What the scores under the incoming mask say of every channel."""
+
+    forget: ChannelScores
+    retain: ChannelScores
+    retain_standardised: torch.Tensor
+    chi: torch.Tensor
+    trajectory: Trajectory
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A tentative state and what led to it."""
+
+    state: ChannelState
+    verdict: Verdict
+    suppressed: torch.Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.long))
+    pool: int = 0
+    recovered: int = 0
+    attempts: int = 1
+    note: str = ""
+
+    @property
+    def reason(self) -> str:
+        """The verdict in words, or why an accepted request changed little or nothing."""
+        return self.note if self.note and self.verdict.accepted else self.verdict.reason
+
+
+def score_risk(
+    state: ChannelState,
+    forget: ChannelScores,
+    retain: ChannelScores,
+    widths: list[int],
+    config: TFRConfig,
+) -> RiskScores:
+    """Standardise the scores, contrast them, and advance the trajectory."""
+    # Suppressing a channel raises the loss where dL/dm is negative.
+    forget_score = -forget.signed if config.signed_scores else forget.magnitude
+    retain_standardised = standardise(retain.magnitude, widths)
+    chi = current_risk(
+        standardise(forget_score, widths),
+        retain_standardised,
+        config.forget_weight,
+        config.retain_weight if config.use_retain else 0.0,
+        config.risk_margin,
+    )
+    trajectory = advance(state.trajectory, chi, config)
+    return RiskScores(forget, retain, retain_standardised, chi, trajectory)
+
+
+def recovery_pool(state: ChannelState, scores: RiskScores, config: TFRConfig) -> torch.Tensor:
+    """Return which suppressed channels may be raised: those of low risk, now and before."""
+    if not config.use_recovery:
+        return torch.zeros_like(state.mask, dtype=torch.bool)
+    pool = (state.mask < 1) & (scores.chi <= config.current_risk_ceiling)
+    if config.use_history:
+        pool &= state.trajectory.priority <= config.history_risk_ceiling
+    return pool
+
+
+def with_recovery(
+    state: ChannelState,
+    scores: RiskScores,
+    lowered: torch.Tensor,
+    suppressed: torch.Tensor,
+    config: TFRConfig,
+) -> tuple[torch.Tensor, int, int]:
+    """Return the mask after recovery, |Q| and |U|."""
+    previous = state.trajectory
+    priority, hits = previous.priority, previous.hits
+    if not config.use_history:
+        priority, hits = torch.zeros_like(priority), torch.zeros_like(hits)
+    pool = candidate_pool(lowered, scores.chi, priority, config)
+    if not config.use_recovery:
+        return lowered, int(pool.sum()), 0
+    score = recovery_score(scores.retain_standardised, scores.chi, priority, hits, config)
+    recovered = recovery_set(pool, score, suppressed, config.recovery_threshold)
+    mask = recover(lowered, recovered, config.recover_strength)
+    return mask, int(pool.sum()), recovered.numel()

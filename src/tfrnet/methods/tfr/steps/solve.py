@@ -1,0 +1,283 @@
+"""A few solved steps to where every forget example counts as forgotten, each within the guard.
+
+Beyond the paper. Which suppressed channels may be raised again is decided as in the paper; how far
+every channel moves is the solution of `least_move`. What a step has taken from retained examples
+beyond what was foreseen, the next one gives back.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from tfrnet.core.guard import Verdict
+from tfrnet.methods.tfr.config import TFRConfig
+from tfrnet.methods.tfr.scoring import ExampleGradients, Objective
+from tfrnet.methods.tfr.sketch import with_rows
+from tfrnet.methods.tfr.state import ChannelState
+from tfrnet.methods.tfr.steps.common import Candidate, RiskScores, judge, recovery_pool
+from tfrnet.methods.tfr.steps.fisher import running_fisher
+from tfrnet.methods.tfr.steps.least_move import Bounds, Rows, least_move
+from tfrnet.methods.tfr.steps.margins import (
+    Rivals,
+    answer_tokens,
+    certainty_weights,
+    label_tokens,
+    log_odds,
+    log_odds_gradients,
+    without_depth,
+)
+from tfrnet.methods.tfr.suppression import lower
+from tfrnet.methods.tfr.trial_model import RequestExamples, TrialModel
+
+# A step aims this far below its target, so that none is spent on what the last one missed by.
+_BEYOND = 0.5
+# How much farther the next step may reach after one that went its whole way.
+_FARTHER = 1.5
+_LEAST_SHARE = 0.1
+
+
+def solve_update(
+    state: ChannelState,
+    scores: RiskScores,
+    guard_before: float,
+    model: TrialModel,
+    config: TFRConfig,
+) -> Candidate:
+    """Return the mask after `steps` solved steps, each shortened until the guard agrees."""
+    kept = Constraints(state, scores, model, config)
+    fisher = kept.running_fisher(state.fisher)
+    cost = move_cost(fisher, config)
+    pool = recovery_pool(state, scores, config)
+    margins = ForgetMargins(model.examples, config)
+    mask, attempts, deep, reach = state.mask, 0, False, config.step_margin
+    verdict = judge(guard_before, guard_before, config)
+    # Where no channel may move there is nothing to solve.
+    for _ in range(0 if config.budget == 0 else config.steps):
+        forget = model.forget_gradients(mask, margins.of(deep))
+        # What is not forgotten need not be remembered. After the last step that is only foreseen.
+        forgotten = forget.gradients[(forget.values < 0) | deep]
+        if deep or bool((forget.values <= config.forget_margin).all()):
+            if not _is_cheap(verdict, config):
+                break
+            if not deep:
+                deep, forget = True, model.forget_gradients(mask, margins.of(deep))
+        target = config.deep_margin if deep else config.forget_margin
+        falls = wanted_falls(forget.values, target, reach)
+        if deep:
+            falls[margins.without_depth.to(falls.device)] = 0
+        if not bool((falls > 0).any()):
+            break
+        wanted = [*forget_rows(forget.gradients, falls, config), *kept.rows(mask)]
+        with model.cost.time("solve"):
+            move = solved_step(mask, wanted, cost, pool, config)
+        step = guarded_step(mask, move, verdict, model, config)
+        attempts += step.tries
+        if step.verdict.accepted:
+            mask, verdict = step.mask, step.verdict
+            kept.take_step(step.guard_losses)
+            forgotten = forget.gradients[(forget.values < step.share * falls) | deep]
+            reach = min(config.step_margin, reach * (_FARTHER if step.share == 1 else step.share))
+        elif mask is state.mask:
+            mask, verdict = step.mask, step.verdict
+            break
+        else:
+            reach *= max(step.share, _LEAST_SHARE)
+    remembered = state.forgotten
+    if remembered is not None and attempts:
+        remembered = with_rows(remembered, forgotten)
+    return Candidate(
+        ChannelState(mask, scores.trajectory, fisher, remembered),
+        verdict,
+        (mask < state.mask).nonzero().flatten(),
+        int(pool.sum()),
+        int((mask > state.mask).sum()),
+        attempts,
+        _idle_reason(config) if not attempts else "",
+    )
+
+
+class ForgetMargins:
+    """What is asked of a request's answers: how far they are ahead of their rivals."""
+
+    def __init__(self, examples: RequestExamples, config: TFRConfig) -> None:
+        """Take rivals from the answers of all retained examples."""
+        labels = label_tokens(examples.all_retain) if config.labels else None
+        allowed = answer_tokens(examples.all_retain)
+        self._rivals = Rivals(allowed, config.deep_rivals, labels or ())
+        self.without_depth = without_depth(examples.forget, labels)
+
+    def of(self, deep: bool) -> Objective:
+        """Return the margin at an answer's weakest token, or (deep) on average."""
+        return self._rivals.mean_margins if deep else self._rivals.weakest_margins
+
+
+@dataclass(frozen=True)
+class Step:
+    """A mask that was tried last, with what the guard says of it."""
+
+    mask: torch.Tensor
+    verdict: Verdict
+    guard_losses: torch.Tensor
+    share: float
+    tries: int
+
+
+def guarded_step(
+    mask: torch.Tensor, move: torch.Tensor, now: Verdict, model: TrialModel, config: TFRConfig
+) -> Step:
+    """Go as much of a move as the guard allows, or try as often as is allowed."""
+    share = 1.0
+    for tries in range(1, config.backtracks + 2):
+        trial = lower(mask, move, share, config.dormant_threshold, config.max_sparsity)
+        losses = model.guard_losses(trial)
+        tried = judge(now.before, float(losses.mean()), config)
+        if tried.accepted or tries > config.backtracks:
+            break
+        share *= _shorter(now.after, tried, config)
+    return Step(trial, tried, losses, share, tries)
+
+
+def wanted_falls(margins: torch.Tensor, target: float, reach: float) -> torch.Tensor:
+    """Return how far each margin is to fall in the next step: 0 where it is low enough."""
+    falls = (margins - target + _BEYOND).clamp(max=reach)
+    return torch.where(margins > target, falls, torch.zeros_like(falls))
+
+
+def forget_rows(gradients: torch.Tensor, falls: torch.Tensor, config: TFRConfig) -> list[Rows]:
+    """Return what is asked of the forget examples: to fall, or to stay where they are low."""
+    falling = falls > 0
+    asked = Rows(gradients[falling], falls[falling], config.forget_stiffness)
+    return [asked, *held_rows(gradients[~falling], config.memory_stiffness)]
+
+
+def move_cost(fisher: torch.Tensor, config: TFRConfig) -> torch.Tensor:
+    """Return what it costs to move each channel: more where retained answers depend on it."""
+    if not config.use_retain:
+        return torch.ones_like(fisher)
+    return fisher + config.fisher_damping * fisher.mean()
+
+
+def solved_step(
+    mask: torch.Tensor,
+    wanted: list[Rows],
+    cost: torch.Tensor,
+    pool: torch.Tensor,
+    config: TFRConfig,
+) -> torch.Tensor:
+    """Return how far each channel is lowered."""
+    bounds = Bounds(torch.where(pool, mask - 1, torch.zeros_like(mask)), mask)
+    move = least_move(wanted, cost, bounds)
+    if config.budget is not None and config.budget < move.numel():
+        # The largest entries alone would fall short, so they are solved for again.
+        largest = (move.abs() * cost.sqrt()).sort(descending=True, stable=True).indices
+        move = least_move(wanted, cost, bounds.only(largest[: config.budget]))
+    return move
+
+
+def _idle_reason(config: TFRConfig) -> str:
+    if config.budget == 0:
+        return "nothing to do: the budget is 0"
+    return "nothing to do: every example is at forget_margin already"
+
+
+def _is_cheap(verdict: Verdict, config: TFRConfig) -> bool:
+    if math.isinf(verdict.limit):
+        return True
+    used = verdict.after - verdict.before
+    return used <= config.cheap_share * (verdict.limit - verdict.before)
+
+
+def _shorter(now: float, refused: Verdict, config: TFRConfig) -> float:
+    """Return the share of a refused step to try next, as if the loss rose with its square."""
+    rise, allowed = refused.after - now, refused.limit - now
+    if not math.isfinite(rise) or rise <= 0:
+        return config.backtrack_factor
+    return min(0.8, max(0.05, 0.9 * math.sqrt(max(0.0, allowed) / rise)))
+
+
+class Constraints:
+    """All that a step is to leave in place: retain and guard examples, and what was forgotten."""
+
+    def __init__(
+        self, state: ChannelState, scores: RiskScores, model: TrialModel, config: TFRConfig
+    ) -> None:
+        assert scores.retain.examples is not None
+        self._model, self._config, self._start = model, config, state.mask
+        self._retain = self._constraints(scores.retain.examples)
+        self._guard: RetainConstraints | None = None
+        if config.hold_guard and config.use_retain:
+            self._guard = self._constraints(model.guard_gradients(state.mask))
+            self._guard_losses = self._guard.losses
+        self._earlier = state.forgotten if config.use_history else None
+
+    def running_fisher(self, before: torch.Tensor | None) -> torch.Tensor:
+        """Return the retain Fisher, averaged over requests."""
+        assert before is not None
+        return running_fisher(before, self._retain.mean_square(), self._config.fisher_decay)
+
+    def take_step(self, guard_losses: torch.Tensor) -> None:
+        """Hear of an accepted step: the losses of the guard examples after it."""
+        self._guard_losses = guard_losses
+
+    def rows(self, mask: torch.Tensor) -> list[Rows]:
+        """Return what is asked of all of them under the mask as it is now."""
+        wanted = []
+        if self._config.use_retain:
+            moved = mask is not self._start
+            losses = self._model.retain_losses(mask) if moved else self._retain.losses
+            wanted.append(self._retain.each(losses))
+        if self._guard is not None:
+            wanted += [
+                self._guard.each(self._guard_losses),
+                self._guard.together(self._guard_losses),
+            ]
+        if self._earlier is not None:
+            rows = self._earlier[self._earlier.any(1)]
+            wanted += held_rows(rows.to(mask), self._config.memory_stiffness)
+        return wanted
+
+    def _constraints(self, found: ExampleGradients) -> RetainConstraints:
+        return RetainConstraints(
+            found, self._config.retain_sharpness, self._config.retain_stiffness
+        )
+
+
+class RetainConstraints:
+    """Rows of examples under the mask that a request begins with.
+
+    What a step takes from them beyond what the rows foresee, the next one is asked to give back:
+    to where they were when the request began, not to the untouched model, since that would bring
+    what was forgotten back too.
+    """
+
+    def __init__(self, found: ExampleGradients, sharpness: float, stiffness: float) -> None:
+        """Take gradients and losses of the examples; `stiffness` is shared out among them."""
+        self.losses = found.values
+        self._weights = certainty_weights(found.values, sharpness)
+        weights = self._weights.to(found.gradients).unsqueeze(1)
+        self._rows = log_odds_gradients(found.gradients, found.values).mul_(weights)
+        self._sum = found.gradients.sum(0, keepdim=True)
+        self._stiffness = stiffness
+
+    def mean_square(self) -> torch.Tensor:
+        """Return the mean over rows of their squares: the Fisher's diagonal."""
+        norms: torch.Tensor = torch.linalg.vector_norm(self._rows, dim=0)
+        return norms.square() / len(self._rows)
+
+    def each(self, losses: torch.Tensor) -> Rows:
+        """Return what is asked of every example, given its loss now."""
+        lost = self._weights * (log_odds(self.losses) - log_odds(losses.to(self.losses)))
+        return Rows(self._rows, -lost.to(self._rows), self._stiffness / len(self._rows))
+
+    def together(self, losses: torch.Tensor) -> Rows:
+        """Return what is asked of the sum of their losses."""
+        risen = (losses.to(self.losses) - self.losses).sum().reshape(1)
+        return Rows(self._sum, risen.to(self._sum), self._stiffness)
+
+
+def held_rows(rows: torch.Tensor, stiffness: float) -> list[Rows]:
+    """Return rows that are to stay in place, or nothing where there are none."""
+    return [Rows(rows, rows.new_zeros(len(rows)), stiffness)] if len(rows) else []

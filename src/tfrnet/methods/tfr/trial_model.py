@@ -1,0 +1,109 @@
+"""The live model of one request, asked under masks that are only tried."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from tfrnet.core.cost import Account
+from tfrnet.core.errors import InputError
+from tfrnet.data.examples import Encoded
+from tfrnet.masking.mask import ChannelMask
+from tfrnet.methods.tfr.scoring import (
+    ChannelScores,
+    ExampleGradients,
+    Objective,
+    ScoreOptions,
+    ScoreSet,
+    gradients_of,
+    score_sets,
+)
+from tfrnet.unlearner import Report
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestExamples:
+    """The examples of one request: to forget, a sample to retain, the guard's, all to retain."""
+
+    name: str
+    forget: list[Encoded]
+    retain: list[Encoded]
+    guard: list[Encoded]
+    all_retain: list[Encoded]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialModel:
+    """Scores and losses of a request's examples, under the mask that each question names.
+
+    A question leaves its mask on the model; whoever works a request out puts the state's back.
+    """
+
+    mask: ChannelMask
+    examples: RequestExamples
+    options: ScoreOptions
+    losses: Callable[[list[Encoded]], torch.Tensor]
+    report: Report
+    cost: Account
+
+    def scores(
+        self, mask: torch.Tensor, ceiling: float = math.inf, keep_examples: bool = False
+    ) -> tuple[ChannelScores, ChannelScores]:
+        """Return the scores on the forget and on the retain examples.
+
+        A forget example whose loss is at the ceiling adds nothing to the gradient;
+        `keep_examples` keeps the gradient of every retain example.
+        """
+        with self.cost.time("score"):
+            self.mask.set(mask)
+            self.report("scoring forget and retain examples")
+            sets = [
+                ScoreSet(self.examples.forget, ceiling),
+                ScoreSet(self.examples.retain, keep_examples=keep_examples),
+            ]
+            forget, retain = score_sets(self.mask, sets, self.options)
+        _refuse_non_finite(forget, f"request {self.examples.name!r}")
+        _refuse_non_finite(retain, "the retain data")
+        return forget, retain
+
+    def forget_gradients(self, mask: torch.Tensor, objective: Objective) -> ExampleGradients:
+        """Return an objective of every forget example, and its gradient."""
+        with self.cost.time("margins"):
+            self.mask.set(mask)
+            self.report("scoring forget examples")
+            return gradients_of(self.mask, self.examples.forget, self.options, objective)
+
+    def retain_losses(self, mask: torch.Tensor) -> torch.Tensor:
+        """Return the losses of the retain examples."""
+        with self.cost.time("retain_loss"):
+            self.mask.set(mask)
+            self.report("checking the retain examples")
+            return self.losses(self.examples.retain)
+
+    def guard_gradients(self, mask: torch.Tensor) -> ExampleGradients:
+        """Return every guard example's loss and its gradient."""
+        with self.cost.time("guard_gradients"):
+            self.mask.set(mask)
+            self.report("scoring guard examples")
+            return gradients_of(self.mask, self.examples.guard, self.options)
+
+    def guard_losses(self, mask: torch.Tensor) -> torch.Tensor:
+        """Return the losses of the guard examples."""
+        with self.cost.time("guard"):
+            self.mask.set(mask)
+            self.report("checking the guard")
+            return self.losses(self.examples.guard)
+
+    def guard_loss(self, mask: torch.Tensor) -> float:
+        """Return the guard loss."""
+        return float(self.guard_losses(mask).mean())
+
+
+def _refuse_non_finite(scores: ChannelScores, what: str) -> None:
+    if not math.isfinite(scores.loss):
+        raise InputError(f"the loss on {what} is {scores.loss}; nothing was changed")
+    if not bool(torch.isfinite(scores.square).all()):
+        raise InputError(f"the gradient on {what} is not finite; nothing was changed")

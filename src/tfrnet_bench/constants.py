@@ -1,0 +1,19 @@
+"""Names and limits that planning, results, tables and pages share."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+# What is done and measured in a cell.
+Kind = Literal["stream", "tofu", "robust"]
+STREAM: Final = "stream"
+TOFU: Final = "tofu"
+ROBUST: Final = "robust"
+
+# The variant that leaves the model as it is.
+UNTOUCHED: Final = "none"
+# The variant that is a model trained without the forget set.
+ORACLE: Final = "retain90"
+
+# Seeds from here on are for tuning; results are reported on those below.
+FIRST_TUNING_SEED: Final = 1000

@@ -1,0 +1,40 @@
+"""Where cells and trials run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from tfrnet.data.sources import Source
+from tfrnet.models.load import use_tensor_cores
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The data, devices and batch sizes of a run; none changes a result by more than rounding."""
+
+    source: Source
+    device: str = "auto"
+    batch_size: int = 8
+    eval_batch_size: int = 16
+    workers: int | None = None
+
+    @property
+    def processes(self) -> int:
+        """How many run: as many as were asked for, or one for each device."""
+        return self.workers or len(self.devices)
+
+    @property
+    def devices(self) -> list[str]:
+        """Where processes compute: on all GPUs there are, unless one or the CPU was named."""
+        if self.device in ("auto", "cuda") and torch.cuda.is_available():
+            return [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+        return [self.device]
+
+
+def prepare_process(device: str) -> None:
+    """Set what everything in a process runs under."""
+    if device.startswith("cuda:"):
+        torch.cuda.set_device(device)
+    use_tensor_cores(device)

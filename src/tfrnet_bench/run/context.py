@@ -1,0 +1,116 @@
+"""What all cells of one process share: the model, the streams, and what the model knew at first."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from functools import cached_property
+from typing import Any
+
+from tfrnet.data.items import Item
+from tfrnet.data.protocol import Split, make_split
+from tfrnet.data.tasks import find_task
+from tfrnet.evaluation.evaluator import Evaluator
+from tfrnet.evaluation.tasks import TaskResult, evaluate_task
+from tfrnet.models.fingerprint import fingerprint
+from tfrnet.models.load import LoadedModel, load_model
+from tfrnet_bench.machine import Machine
+from tfrnet_bench.run.cell import Cell
+from tfrnet_bench.run.plan import BenchPlan
+from tfrnet_bench.run.provenance import model_identity
+from tfrnet_bench.run.tofu_stream import TofuStream, make_tofu_stream
+
+# Raised when cells of the same inputs would give other results than before.
+_FORMAT = 1
+
+
+class RunContext:
+    """Loads each thing once. Methods give the model back as it was, and that is checked."""
+
+    def __init__(self, plan: BenchPlan, machine: Machine) -> None:
+        self.plan, self.machine = plan, machine
+        self._splits: dict[tuple[str, int], Split] = {}
+        self._digests: dict[tuple[str, int], str] = {}
+        self._before: dict[tuple[str, ...], TaskResult] = {}
+        self._name = ""
+        self._loaded: LoadedModel | None = None
+        self._fingerprint = ""
+
+    def model(self, name: str) -> LoadedModel:
+        """Return a model as it was loaded; one is held at a time."""
+        if self._loaded is None or self._name != name:
+            self._loaded = None
+            self._before.clear()
+            gc.collect()
+            self._loaded = load_model(name, self.plan.dtype, self.machine.device)
+            self._name, self._fingerprint = name, fingerprint(self._loaded.model)
+        return self._loaded
+
+    def check_model(self) -> None:
+        """Let go of a model that a cell did not give back as it was; the next loads it anew."""
+        if self._loaded and fingerprint(self._loaded.model) != self._fingerprint:
+            self._loaded = None
+
+    def evaluator(self, loaded: LoadedModel) -> Evaluator:
+        """Return what asks the model."""
+        return Evaluator(loaded, self.machine.eval_batch_size)
+
+    def split(self, stream: str, seed: int) -> Split:
+        """Return the items of a stream."""
+        key = stream, seed
+        if key not in self._splits:
+            self._splits[key] = make_split(stream, seed, self.machine.source, self.plan.sizes)
+        return self._splits[key]
+
+    def _split_digest(self, stream: str, seed: int) -> str:
+        key = stream, seed
+        if key not in self._digests:
+            self._digests[key] = _digest(self.split(stream, seed).parts())
+        return self._digests[key]
+
+    @cached_property
+    def tofu(self) -> TofuStream:
+        """The authors of TOFU and what is measured of them."""
+        return make_tofu_stream(self.machine.source, self.plan.tofu)
+
+    def measure(self, loaded: LoadedModel, task: str, items: Sequence[Item]) -> TaskResult:
+        """Measure items as the model is now."""
+        return evaluate_task(self.evaluator(loaded), find_task(task), items, task)
+
+    def measure_untouched(
+        self, loaded: LoadedModel, task: str, items: Sequence[Item]
+    ) -> TaskResult:
+        """Measure items on the model before any request: once for all methods."""
+        key = (task, *(item.digest for item in items))
+        if key not in self._before:
+            self._before[key] = self.measure(loaded, task, items)
+        return self._before[key]
+
+    def inputs(self, cell: Cell) -> str:
+        """Return a digest of everything that a cell's result depends on."""
+        settings = self.plan.settings(cell.variant)
+        facts: dict[str, Any] = {
+            "format": _FORMAT,
+            "kind": cell.kind,
+            "method": cell.variant.method,
+            "settings": settings.effective() if settings else None,
+            "seed": cell.seed,
+            "dtype": self.plan.dtype,
+            "model": model_identity(self.plan.model_of(cell)),
+        }
+        if cell.kind == "tofu":
+            facts |= {"sizes": asdict(self.plan.tofu), "data": self.tofu.digest}
+        else:
+            data = self._split_digest(cell.stream, cell.seed)
+            facts |= {"sizes": asdict(self.plan.sizes), "data": data}
+        if cell.kind == "robust":
+            facts["attack"] = asdict(self.plan.attack)
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def _digest(parts: Mapping[str, Sequence[Item]]) -> str:
+    words = {name: [item.digest for item in items] for name, items in parts.items()}
+    return hashlib.sha256(json.dumps(words, sort_keys=True).encode()).hexdigest()

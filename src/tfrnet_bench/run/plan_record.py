@@ -1,0 +1,32 @@
+"""The plans that a run was made with, kept in its folder."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+from tfrnet.core.errors import InputError
+from tfrnet_bench.folder import read_plans, write_plans
+from tfrnet_bench.run.plan import BenchPlan
+
+# What all cells of a run have in common.
+_COMMON = ("model", "tofu_model", "oracle", "dtype", "sizes", "tofu", "attack", "reduced")
+
+
+def record_plan(run: Path, plan: BenchPlan) -> None:
+    """Add a plan to those that the run was made with.
+
+    Raise if it could not be shown in one table with them: another model, or other sizes.
+    """
+    plans = read_plans(run)
+    # Through JSON, so that tuples compare equal to what was read.
+    wanted = json.loads(json.dumps(asdict(plan)))
+    for name in _COMMON:
+        if any(earlier[name] != wanted[name] for earlier in plans):
+            raise InputError(
+                f"the run in {run} was made with another {name}; choose another folder with --out"
+            )
+    if wanted not in plans:
+        plans.append(wanted)
+    write_plans(run, plans)

@@ -1,0 +1,56 @@
+"""Settings that have no effect are refused, and left out of what is shown and compared."""
+
+from dataclasses import fields
+
+import pytest
+
+from tfrnet import TFRConfig
+from tfrnet.core.errors import InputError
+from tfrnet.methods.npo import NPOConfig
+
+IDLE = {
+    "solve": ["suppress_strength", "recover_strength", "retain_gain", "step_guard"],
+    "fisher": ["forget_margin", "memory_rows", "hold_guard"],
+    "select": ["steps", "fisher_decay", "forget_ceiling", "forget_margin"],
+}
+
+
+def other_value(name: str) -> object:
+    (field,) = (f for f in fields(TFRConfig) if f.name == name)
+    if isinstance(field.default, bool):
+        return not field.default
+    return field.default / 2 if isinstance(field.default, float) and field.default else 1
+
+
+@pytest.mark.parametrize(("step", "name"), [(s, n) for s, names in IDLE.items() for n in names])
+def test_a_setting_without_effect_under_a_step_is_refused_with_the_reason(step, name):
+    with pytest.raises(InputError, match=rf"{name} has no effect here: it acts only with step="):
+        TFRConfig(step=step, **{name: other_value(name)})
+    with pytest.raises(InputError, match=f"{name} has no effect"):
+        TFRConfig(step=step).with_overrides([f"{name}={TFRConfig().to_dict()[name]}"])
+    assert name not in TFRConfig(step=step).effective()
+
+
+def test_the_default_shows_only_what_acts():
+    assert len(fields(TFRConfig)) == 53
+    assert len(TFRConfig().effective()) == 53 - 9
+    assert len(TFRConfig.paper().effective()) == 53 - 17
+
+
+def test_another_step_drops_what_acted_before():
+    changed = TFRConfig.preset("fisher").with_overrides(["step=solve", "budget=none"])
+    assert changed == TFRConfig(guard_relative=0.15, steps=4, backtracks=4)
+
+
+def test_a_record_may_hold_settings_without_effect():
+    record = TFRConfig.paper().to_dict() | {"steps": 1, "forget_margin": -2.0}
+    assert TFRConfig.from_record(record) == TFRConfig.paper()
+    with pytest.raises(InputError, match="unknown setting 'tau'"):
+        TFRConfig.from_record(record | {"tau": 1})
+
+
+def test_an_adapters_settings_need_an_adapter():
+    with pytest.raises(InputError, match="rank has no effect here: it acts only with trained=lora"):
+        NPOConfig(rank=4)
+    assert NPOConfig(trained="lora", rank=4).effective()["rank"] == 4
+    assert "rank" not in NPOConfig().effective()

@@ -1,0 +1,1 @@
+"""A method, a task, an attack and a command for tfrnet."""
