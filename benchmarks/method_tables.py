@@ -1,4 +1,4 @@
-"""The tables of docs/baselines.md, from the results beside this file.
+"""The tables of notebook/methods.md, from the results beside this file.
 
 python -m benchmarks.method_tables
 """

@@ -1,4 +1,4 @@
-"""Whole streams under candidate settings of TFR-Net, on tuning seeds: the runs of docs/research.md.
+"""Whole streams under candidate settings of TFR-Net, on tuning seeds: see notebook/research.md.
 
     python -m benchmarks.research PLAN.json RESULTS.jsonl --data-dir DATA --workers 16
     python -m benchmarks.research_table RESULTS.jsonl

@@ -1,4 +1,4 @@
-"""Print the runs of `benchmarks.research` as the table that docs/research.md holds.
+"""Print the runs of `benchmarks.research` as the table that notebook/research.md holds.
 
 python -m benchmarks.research_table benchmarks/results/research/solved-steps.jsonl
 """

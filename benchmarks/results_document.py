@@ -1,4 +1,4 @@
-"""Fill the tables of docs/results.md from the results, and write the run's own outputs anew.
+"""Fill the tables of notebook/results.md from the results, and write the run's own outputs anew.
 
 python -m benchmarks.results_document
 """
@@ -14,7 +14,7 @@ from tfrnet_bench.tables import all_tables
 
 ROOT = Path(__file__).parents[1]
 RUN = ROOT / "benchmarks" / "results" / "paper"
-DOCUMENT = ROOT / "docs" / "results.md"
+DOCUMENT = ROOT / "benchmarks" / "notebook" / "results.md"
 
 
 def main() -> None:

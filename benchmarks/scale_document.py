@@ -1,4 +1,4 @@
-"""Fill the tables of docs/scale.md from the results of `benchmarks.scale` and `.processes`.
+"""Fill the tables of notebook/scale.md from the results of `benchmarks.scale` and `.processes`.
 
 python -m benchmarks.scale_document
 """
@@ -24,7 +24,7 @@ SMALL_CARDS = [ROOT / "benchmarks" / "results" / f"scale-{size}gb.json" for size
 # What RESULTS has, measured at other times.
 AGAIN = ROOT / "benchmarks" / "results" / "scale-h200-again.json"
 PROCESSES = ROOT / "benchmarks" / "results" / "processes-h200.json"
-DOCUMENT = ROOT / "docs" / "scale.md"
+DOCUMENT = ROOT / "benchmarks" / "notebook" / "scale.md"
 _COST_COLUMNS = ("Seconds a request", "Floor", "Scoring, share of rate", "Peak / weights")
 _PASS_COLUMN = "Tokens in a pass, at most"
 _GROWTH_COLUMNS = {

@@ -3,7 +3,7 @@
 Three strengths of a step (the sources' learning rate, a fifth of it and five times it), one and two
 times the sources' number of steps, and two values of one setting that is the method's own. TFR-Net
 has no learning rate; the rise of the guard loss that a step may use up takes its place. Its grid
-is about the Fisher step; the default that came after it was chosen in docs/research.md.
+is about the Fisher step; benchmarks/notebook/research.md tells how today's default was found.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.results_document import DOCUMENT, ROOT, RUN
+from benchmarks.results_document import DOCUMENT, RUN
 from tests.datasets import needs_real, real_source
 from tfrnet_bench.document import stale_tables
 from tfrnet_bench.folder import CellFolder
@@ -15,8 +15,6 @@ from tfrnet_bench.run.context import RunContext
 from tfrnet_bench.run.plan import BenchPlan
 from tfrnet_bench.tables import all_tables
 from tfrnet_bench.tables.render import csv_text, latex, markdown
-
-README = ROOT / "README.md"
 
 
 @pytest.fixture(scope="module")
@@ -39,15 +37,6 @@ def test_the_tables_beside_the_results_are_theirs(run):
 
 def test_the_page_beside_the_results_is_theirs(run):
     assert (RUN / "report.html").read_text() == bench_page(run).html
-
-
-def test_the_readme_names_the_mean_trade_offs_of_the_main_table(run):
-    (main,) = (table for table in all_tables(run) if table.name == "main")
-    column = list(main.columns).index("Mean Trade")
-    readme = README.read_text()
-    for row in main.rows:
-        if row[0] not in ("untouched", "NPO", "TFR-Net (paper's rule)"):
-            assert f"{row[0]} {row[column]}" in readme
 
 
 def test_the_main_experiment_has_three_reporting_seeds_of_every_method(run):

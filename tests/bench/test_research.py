@@ -12,7 +12,7 @@ from tfrnet_bench.search import FIRST_TUNING_SEED, read_rows
 
 ROOT = Path(__file__).parents[2]
 RUNS = ROOT / "benchmarks" / "results" / "research"
-LOG = (ROOT / "docs" / "research.md").read_text()
+LOG = (ROOT / "benchmarks" / "notebook" / "research.md").read_text()
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in RUNS.glob("*.jsonl")))

@@ -40,7 +40,7 @@ def test_every_trial_is_a_point_of_the_declared_grid_on_a_tuning_seed():
 
 @pytest.mark.parametrize("table", method_tables.TABLES)
 def test_the_docs_show_the_results(table):
-    assert "\n".join(table()) in (ROOT / "docs" / "baselines.md").read_text()
+    assert "\n".join(table()) in (ROOT / "benchmarks" / "notebook" / "methods.md").read_text()
 
 
 def test_the_first_request_is_forgotten_by_every_method_on_two_streams():
@@ -50,7 +50,7 @@ def test_the_first_request_is_forgotten_by_every_method_on_two_streams():
         for row in rows:
             if (row["method"], row["point"]) == (method, best["point"]):
                 first = row["outcomes"][0]
-                if (method, row["stream"]) != ("rmu", "boolq"):  # which docs/baselines.md says
+                if (method, row["stream"]) != ("rmu", "boolq"):  # as the notebook says
                     assert first["forget_loss_after"] > first["forget_loss_before"]
 
 

@@ -25,7 +25,7 @@ def test_a_grid_has_twelve_different_points_and_begins_where_it_says(name):
     default = config.from_dict(search_space(name).start).to_dict()
     assert all(default[key] == value for key, value in points[0].items())
     for point in points:
-        config.from_dict(point)
+        config.from_dict({**search_space(name).start, **point})
     half = points[:6]
     assert len({(p["steps"], p.get("learning_rate", p.get("step_guard"))) for p in half}) == 6
 

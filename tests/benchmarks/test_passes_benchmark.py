@@ -26,7 +26,7 @@ def test_every_case_is_measured_compiled_and_not(tmp_path, monkeypatch):
 
 def test_the_figures_of_the_docs_are_those_measured():
     measured = json.loads((ROOT / "benchmarks/results/passes-h200.json").read_text())
-    text = (ROOT / "docs/scale.md").read_text()
+    text = (ROOT / "benchmarks/notebook/scale.md").read_text()
     for row in measured["rows"]:
         milliseconds = f"{1000 * row['seconds']:.0f}"
         if row["what"] == "guard":

@@ -342,7 +342,7 @@ def test_the_summary_compares_the_ends():
 
 
 def test_the_streams_that_were_measured_are_flat():
-    """What docs/scale.md says of a thousand requests; only disk and ledger grow."""
+    """What benchmarks/notebook/scale.md says of a thousand requests; only disk and ledger grow."""
     documents = [scale_document.RESULTS, scale_document.MORE_STREAMS]
     streams = [s for path in documents for s in json.loads(path.read_text())["growth"]]
     assert [len(stream["requests"]["seconds"]) for stream in streams] == [1000] * 3

@@ -1,0 +1,50 @@
+"""The tutorial, run as written in an empty folder, on a small model in place of the default."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tfrnet.cli import opening
+
+TUTORIAL = (Path(__file__).parents[2] / "docs" / "tutorial.md").read_text()
+BLOCKS = re.findall(r"^```(sh|python)\n(.*?)^```", TUTORIAL, flags=re.MULTILINE | re.DOTALL)
+COMMAND = re.compile(r"^(tfrnet .*)$", flags=re.MULTILINE)
+
+
+@pytest.fixture
+def empty_folder(tmp_path, monkeypatch, tiny_folder):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(opening, "DEFAULT_MODEL", str(tiny_folder))
+    return tmp_path
+
+
+@pytest.mark.long
+def test_it_runs_as_written(empty_folder, tfrnet, capsys):
+    said = ""
+    for language, block in BLOCKS:
+        if language == "python":
+            exec(compile(block, "tutorial.md", "exec"), {})
+            continue
+        # Between its commands a block writes files, as a shell does.
+        for part in filter(str.strip, COMMAND.split(block)):
+            if COMMAND.match(part):
+                result = tfrnet(*shlex.split(part)[1:])
+                assert result.code == 0, (part, result.err)
+                said += result.out
+            else:
+                subprocess.run(["bash", "-euc", part], check=True)
+    assert all(f"{ticket}: accepted" in said for ticket in ("ticket-1", "ticket-2", "ticket-3"))
+    assert "generation 4 is generation 2 again; 1 requests undone: ticket-3" in said
+    assert (empty_folder / "unlearned-model" / "config.json").is_file()
+    assert capsys.readouterr().out.startswith("The capital of Portugal is")
+
+
+def test_it_shows_the_way_from_requests_to_an_exported_model():
+    commands = [shlex.split(c)[1] for _, block in BLOCKS for c in COMMAND.findall(block)]
+    order = ["run", "status", "generate", "forget", "history", "rollback", "verify", "export"]
+    assert commands == order
