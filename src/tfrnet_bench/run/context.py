@@ -96,7 +96,7 @@ class RunContext:
             "format": _FORMAT,
             "kind": cell.kind,
             "method": cell.variant.method,
-            "settings": settings.effective() if settings else None,
+            "settings": settings.filed_under() if settings else None,
             "seed": cell.seed,
             "dtype": self.plan.dtype,
             "model": model_identity(self.plan.model_of(cell)),

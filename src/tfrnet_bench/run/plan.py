@@ -92,8 +92,8 @@ class BenchPlan:
         settings = variant.settings()
         if settings is None:
             return None
-        known = settings.to_dict()
-        changes = [f"{name}={value}" for name, value in self.reduced if name in known]
+        acting = settings.effective()
+        changes = [f"{name}={value}" for name, value in self.reduced if name in acting]
         return settings.with_overrides(changes)
 
     @property
