@@ -37,7 +37,9 @@ def guessed(run: Run, stream: str, part: str) -> Seeds:
 def guessed_score(run: Run, stream: str, name: str) -> Seeds:
     """Return one of a stream's scores, as if every answer had been a guess from the beginning."""
     forget = guessed(run, stream, FORGET)
-    retain = combine([guessed(run, stream, task) for task in STREAMS])
+    # A stream of another task than the paper's has that task's held-out items as well.
+    tasks = dict.fromkeys((*STREAMS, stream))
+    retain = combine([guessed(run, stream, task) for task in tasks])
     scores = {
         "forget_average": forget,
         "forget_final": forget,
