@@ -11,7 +11,6 @@ from tfrnet.data.protocol import STREAMS, Sizes
 from tfrnet.evaluation.attacks.subject import AttackOptions
 from tfrnet.method import find_method
 from tfrnet_bench.constants import FIRST_TUNING_SEED, ORACLE, UNTOUCHED
-from tfrnet_bench.folder import CellKey
 from tfrnet_bench.run.cell import Cell
 from tfrnet_bench.run.variants import (
     METHODS,
@@ -20,6 +19,7 @@ from tfrnet_bench.run.variants import (
     methods_with_controls,
     structures,
 )
+from tfrnet_bench.run_folder import CellKey
 
 EXPERIMENTS = ("main", "ablation", "tofu", "structure", "robust")
 # What takes longest comes first, so that no process is left to work alone at the end.
