@@ -30,7 +30,9 @@ def command(
     out: Annotated[
         Path, typer.Option(help="Folder for the results: cells, tables, figures and report.html.")
     ] = Path("tfrnet-bench"),
-    methods: bench_options.Methods = "",
+    methods: Annotated[
+        str, typer.Option(help="Methods, separated by commas.", show_default="all")
+    ] = "",
     streams: Annotated[
         str,
         typer.Option(

@@ -6,10 +6,6 @@ from typing import Annotated
 
 import typer
 
-Methods = Annotated[
-    str,
-    typer.Option(help="Methods, separated by commas.", show_default="all"),
-]
 Backbone = Annotated[str, typer.Option(help="Model that knows the tasks.")]
 EvalBatchSize = Annotated[int, typer.Option(min=1, help="Sequences per evaluation pass.")]
 Minutes = Annotated[
