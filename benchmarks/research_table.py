@@ -13,6 +13,7 @@ from typing import Any
 
 from tfrnet.data.protocol import STREAMS
 from tfrnet_bench.search import read_rows
+from tfrnet_bench.tables.render import markdown_table
 
 Row = Mapping[str, Any]
 
@@ -22,7 +23,7 @@ def research_table(rows: Sequence[Row]) -> str:
     head = ["candidate", "changed"]
     for stream in STREAMS:
         head += [f"{stream} T", "seen %", "R", "drift"]
-    lines = [head, ["---"] * len(head)]
+    lines: list[list[str]] = []
     candidates = _by_candidate(rows)
     first: Row = next(iter(candidates.values()))[0]["settings"]
     for name, runs in candidates.items():
@@ -34,7 +35,7 @@ def research_table(rows: Sequence[Row]) -> str:
             own = [run for run in runs if run["stream"] == stream]
             line += _figures(own) if own else ["", "", "", ""]
         lines.append(line)
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return markdown_table(head, lines, text_columns=len(head))
 
 
 def _by_candidate(rows: Sequence[Row]) -> dict[str, list[Row]]:

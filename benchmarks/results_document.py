@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tfrnet_bench.document import fill_document
+from tfrnet_bench.document import fill_document, stale_tables
 from tfrnet_bench.outputs import write_outputs
 from tfrnet_bench.results import read_run
 from tfrnet_bench.tables import all_tables
@@ -19,7 +19,10 @@ DOCUMENT = ROOT / "benchmarks" / "notebook" / "results.md"
 
 def main() -> None:
     write_outputs(RUN)
-    DOCUMENT.write_text(fill_document(DOCUMENT.read_text(), all_tables(read_run(RUN))))
+    text, tables = DOCUMENT.read_text(), all_tables(read_run(RUN))
+    for name in stale_tables(text, tables):
+        print(f"table {name} has changed")
+    DOCUMENT.write_text(fill_document(text, tables))
 
 
 if __name__ == "__main__":

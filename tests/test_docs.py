@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.test_layers import LAYERS
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
@@ -48,23 +48,20 @@ def test_the_readme_is_short():
     assert len((ROOT / "README.md").read_text().splitlines()) <= 150
 
 
-def test_the_rooms_are_those_of_the_code():
-    names = {path.stem for path in (SOURCE / "tfrnet").iterdir() if path.name[0] not in "_."}
-    assert set(layers()) == {*names - {"py"}, "tfrnet_bench"}
-    for room in layers():
-        assert re.search(rf"^    \|.*\b{room}\b", ARCHITECTURE, flags=re.MULTILINE), room
+def test_the_method_that_contributors_see_is_that_of_the_example_package():
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    shown = re.search(r"```python\n(.*?)```", text, flags=re.DOTALL)[1].splitlines()
+    example = (ROOT / "tests/example_package/tfrnet_example/flatten.py").read_text()
+    # But for the signature, which has types there.
+    assert [line for line in shown if "def " not in line and line not in example] == []
 
 
-def test_a_room_imports_only_rooms_below_it():
-    rank = layers()
-    upwards = {
-        f"{path.relative_to(SOURCE)} imports {target}"
-        for path in SOURCE.rglob("*.py")
-        if (own := room_of(path)) in rank
-        for target in imported_rooms(path)
-        if target in rank and target != own and rank[target] >= rank[own]
-    }
-    assert upwards == set()
+def test_the_picture_shows_the_rooms_in_their_layers():
+    shown = re.findall(r"^ .*\|  (\w+) {2,}\w", ARCHITECTURE, flags=re.MULTILINE)[::-1]
+    layers = [layer.removeprefix("tfrnet.") for layer in LAYERS]
+    assert shown == [layer for layer in layers if layer in shown]
+    folders = {path.parent.name for path in (SOURCE / "tfrnet").glob("*/__init__.py")}
+    assert {*folders, "unlearner", "session", "tfrnet_bench"} <= set(shown)
 
 
 def links(page: Path) -> list[str]:
@@ -85,31 +82,3 @@ def headings(page: Path) -> set[str]:
     """Return the anchors that GitHub gives a page's headings."""
     titles = re.findall(r"^#+ (.*)$", page.read_text(), flags=re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
-
-
-def layers() -> dict[str, int]:
-    """Return the rank of every room, as the table of the architecture has it."""
-    rows = re.findall(r"^\| (\d+) \| (.*?) \|", ARCHITECTURE, flags=re.MULTILINE)
-    return {room: int(rank) for rank, rooms in rows for room in re.findall(r"`(\w+)`", rooms)}
-
-
-def room_of(path: Path) -> str:
-    package, *inside = path.relative_to(SOURCE).with_suffix("").parts
-    return package if package != "tfrnet" else inside[0]
-
-
-def imported_rooms(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
-        names = []
-        if isinstance(node, ast.ImportFrom) and node.module:
-            names = [node.module]
-            if node.module == "tfrnet":
-                names = [f"tfrnet.{alias.name}" for alias in node.names]
-        elif isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        for name in names:
-            package, *inside = name.split(".")
-            if package == "tfrnet" and inside:
-                yield inside[0]
-            elif package == "tfrnet_bench":
-                yield package

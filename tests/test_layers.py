@@ -32,6 +32,7 @@ LAYERS = (
     "tfrnet.distributed",
     "tfrnet.method_state",
     "tfrnet.session",
+    "tfrnet.pretrained",
     PUBLIC,
     "tfrnet.evaluation",
     "tfrnet.demo",

@@ -20,7 +20,7 @@ _HOMES = {
     "read_requests": "tfrnet.data.requests",
     "read_examples": "tfrnet.data.requests",
     "load_model": "tfrnet.models.load",
-    "TFRNet": "tfrnet.methods.tfr.model",
+    "TFRNet": "tfrnet.pretrained",
     "Session": "tfrnet.session",
 }
 
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from tfrnet.data.requests import Request, read_examples, read_requests
     from tfrnet.method_state import apply_state
     from tfrnet.methods.tfr.config import TFRConfig
-    from tfrnet.methods.tfr.model import TFRNet
     from tfrnet.models.load import load_model
+    from tfrnet.pretrained import TFRNet
     from tfrnet.session import Session
 
 

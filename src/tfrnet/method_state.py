@@ -5,14 +5,17 @@ The store knows tensors by name and nothing of methods; a method knows nothing o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfrnet.core.errors import InputError, StateError
 from tfrnet.core.settings import Settings
 from tfrnet.core.tensors import State, TensorState
+from tfrnet.data.examples import Example
 from tfrnet.method import find_method
 from tfrnet.models.fingerprint import fingerprint
+from tfrnet.state.digests import example_digest
 from tfrnet.state.manifest import Manifest
 from tfrnet.state.store import StateStore
 from tfrnet.state.verify import Check, verify
@@ -35,6 +38,20 @@ def read_state(store: StateStore, generation: int | None = None) -> State:
     tensors = store.load(generation).tensors()
     state: State = find_method(store.manifest.method).read_state(tensors)
     return state
+
+
+def guard_of(store: StateStore, data: Sequence[Example]) -> list[Example]:
+    """Return a state's own guard examples, found again by their digests in the data given now."""
+    key, wanted = store.key(), store.manifest.guard
+    found = {example_digest(example, key): example for example in data}
+    missing = sum(digest not in found for digest in wanted)
+    if missing:
+        raise InputError(
+            f"{missing} of the {len(wanted)} guard examples of state {store.layout.folder} are not "
+            "in the retain and guard data given; the guard is fixed for the life of a state, so "
+            "give the data it was made with (more may be added)"
+        )
+    return [found[digest] for digest in wanted]
 
 
 def has_mask(store: StateStore) -> bool:

@@ -17,7 +17,7 @@ from tfrnet.data.requests import Request
 from tfrnet.distributed.messages import Adopt, Begin, Propose, Restore
 from tfrnet.distributed.shard import known_fingerprint
 from tfrnet.method import DEFAULT, find_method
-from tfrnet.method_state import read_state, settings_of
+from tfrnet.method_state import guard_of, read_state, settings_of
 from tfrnet.state.applied import is_applied, refuse_applied
 from tfrnet.state.digests import example_digest, request_digest
 from tfrnet.state.manifest import Manifest
@@ -85,7 +85,7 @@ class Session:
                 tokenizer,
                 retain,
                 config or (made if known else chosen.config_class()),
-                guard=_fixed_guard(known, guard, retain),
+                guard=guard_of(known, [*(guard or ()), *retain]) if known else guard,
                 seed=(known.manifest.seed if known else 0) if seed is None else seed,
                 batch_size=batch_size,
                 gradient_checkpointing=gradient_checkpointing,
@@ -237,21 +237,3 @@ def _affordable(size: int) -> int | None:
     """Return how many generations of so many bytes are kept, where the usual number is too many."""
     affordable = max(_LEAST_KEPT, _MOST_BYTES // max(size, 1))
     return affordable if affordable < DEFAULT_KEEP else None
-
-
-def _fixed_guard(
-    store: StateStore | None, guard: Sequence[Example] | None, retain: Sequence[Example]
-) -> Sequence[Example] | None:
-    """Return a state's own guard examples, found again by their digests in the data given now."""
-    if store is None:
-        return guard
-    key, wanted = store.key(), store.manifest.guard
-    found = {example_digest(example, key): example for example in [*(guard or ()), *retain]}
-    missing = sum(digest not in found for digest in wanted)
-    if missing:
-        raise InputError(
-            f"{missing} of the {len(wanted)} guard examples of state {store.layout.folder} are not "
-            "in the retain and guard data given; the guard is fixed for the life of a state, so "
-            "give the data it was made with (more may be added)"
-        )
-    return [found[digest] for digest in wanted]

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 
 Report = Callable[[str], None]
+_NO_RETAIN_DATA = "retain data is needed: without it nothing says what to keep"
 S = TypeVar("S", bound=State)
 
 
@@ -52,6 +53,8 @@ class Unlearner(ABC, Generic[S]):
 
     A method is a subclass that a module of `tfrnet.methods`, or an entry point of that name, calls
     `METHOD`. It says the class variables below, its effect on the model, and `_propose`.
+
+    Without retain data (None) a state can be looked at and used; `forget` has to bring them.
     """
 
     # The name on the command line, in tables, and in one line.
@@ -78,13 +81,15 @@ class Unlearner(ABC, Generic[S]):
     state: S
     effect: Effect
     retain: list[Example]
+    guard: list[Example]
     _retain_encoded: list[Encoded]
+    _guard_encoded: list[Encoded]
 
     def __init__(
         self,
         model: PreTrainedModel,
         tokenizer: PreTrainedTokenizerBase,
-        retain: Sequence[Example],
+        retain: Sequence[Example] | None,
         config: Any = None,
         *,
         guard: Sequence[Example] | None = None,
@@ -110,16 +115,17 @@ class Unlearner(ABC, Generic[S]):
         self.tokenizer = tokenizer
         self.seed = seed
         self.team = team
-        self.guard = choose_guard(guard or retain, config.guard_examples, seed)
         self.requests_seen = 0
         positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         self._max_length = min(config.max_length, positions or config.max_length)
-        self._set_retain(retain)
-        self._guard_encoded = self._encode(self.guard, "guard data")
+        self._set_data(retain, guard)
         if passes is None and batch_size is not None:
             passes = Passes(
                 batch_size, gradient_checkpointing=gradient_checkpointing, compiled=compiled
             )
+        if passes is None and retain is None:
+            # Without examples there is nothing to fit the passes to.
+            passes = Passes(gradient_checkpointing=gradient_checkpointing, compiled=compiled)
         self.passes = passes or self._automatic_passes(gradient_checkpointing, compiled)
         self._guard_loss: float | None = None
 
@@ -187,21 +193,23 @@ class Unlearner(ABC, Generic[S]):
     ) -> Outcome:
         """Apply one request: accept its new state, or leave everything as it was.
 
-        Retain data given here replaces the present, for the requests after it too.
+        Retain data given here replaces the present, for the requests after it too; the guard stays.
         """
-        before = self.retain, self._retain_encoded
-        if retain is not None:
-            self._set_retain(retain)
+        before = self.retain, self._retain_encoded, self.guard, self._guard_encoded
         try:
+            if retain is not None:
+                self._set_data(retain, self.guard)
             proposal = self.propose(request, report)
         except BaseException:
-            self.retain, self._retain_encoded = before
+            self.retain, self._retain_encoded, self.guard, self._guard_encoded = before
             raise
         self.adopt(proposal)
         return proposal.outcome
 
     def propose(self, request: Request, report: Report | None = None) -> Proposal[S]:
         """Work out what a request would do, leaving state and model as they are."""
+        if not self.retain:
+            raise InputError(_NO_RETAIN_DATA)
         say = report or (lambda stage: None)
         (forget,) = self.prepare([request])
         with frozen(self.model), Account(self.model) as account:
@@ -304,12 +312,22 @@ class Unlearner(ABC, Generic[S]):
         )
         return [self._retain_encoded[i] for i in chosen]
 
-    def _set_retain(self, retain: Sequence[Example]) -> None:
+    def _set_data(self, retain: Sequence[Example] | None, guard: Sequence[Example] | None) -> None:
+        """Take retain data, and with the first of them the guard examples."""
+        if retain is None:
+            self.retain, self._retain_encoded, self.guard, self._guard_encoded = [], [], [], []
+            return
         if not retain:
-            raise InputError("retain data is needed: without it nothing says what to keep")
-        # Encoded first, so that an error leaves the present data.
-        self._retain_encoded = self._encode(retain, "retain data")
+            raise InputError(_NO_RETAIN_DATA)
         self.retain = list(retain)
+        self._retain_encoded = self._encode(retain, "retain data")
+        given = guard or self._guard_among(retain)
+        self.guard = choose_guard(given, self.config.guard_examples, self.seed)
+        self._guard_encoded = self._encode(self.guard, "guard data")
+
+    def _guard_among(self, retain: Sequence[Example]) -> Sequence[Example]:
+        """Return the retain examples that the guard may be drawn from, where it has no others."""
+        return retain
 
     def _encode(self, examples: Sequence[Example], label: str) -> list[Encoded]:
         return encode_all(examples, self.tokenizer, self._max_length, label)

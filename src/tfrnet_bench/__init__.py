@@ -1,1 +1,1 @@
-"""Experiments that can be run again: trials on streams, and the search for settings."""
+"""The paper's experiments: the grid, its results, tables, figures and report."""

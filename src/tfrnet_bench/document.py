@@ -1,4 +1,4 @@
-"""Tables in a Markdown document, between marks: filled in, and compared with new results."""
+"""Tables in a Markdown document: filled in between marks, and compared with new results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def fill_document(text: str, tables: Sequence[Table]) -> str:
     for name, start, end in _places(text):
         if name not in known:
             raise InputError(
-                f"the document asks for table {name!r}, which there is not; "
+                f"the document has a place for table {name!r}, which does not exist; "
                 f"there are {', '.join(known) or 'none'}"
             )
         filled += [text[done:start], _block(known[name])]

@@ -22,19 +22,19 @@ class Machine:
 
     @property
     def processes(self) -> int:
-        """How many run: as many as were asked for, or one for each device."""
+        """The number of processes: as asked for, or one per device."""
         return self.workers or len(self.devices)
 
     @property
     def devices(self) -> list[str]:
-        """Where processes compute: on all GPUs there are, unless one or the CPU was named."""
+        """The devices of the processes: all GPUs, unless one or the CPU was named."""
         if self.device in ("auto", "cuda") and torch.cuda.is_available():
             return [f"cuda:{number}" for number in range(torch.cuda.device_count())]
         return [self.device]
 
 
 def prepare_process(device: str) -> None:
-    """Set what everything in a process runs under."""
+    """Select the device and number format of a process."""
     if device.startswith("cuda:"):
         torch.cuda.set_device(device)
     use_tensor_cores(device)

@@ -1,4 +1,4 @@
-"""The results of a bench run, read once from its folder; tables, figures and pages start here."""
+"""The results of a bench run, read once for tables, figures and pages alike."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tfrnet.core.errors import InputError
 from tfrnet.data.protocol import STREAMS
 from tfrnet.evaluation.metrics.continual import CHECKPOINTS
 from tfrnet_bench.constants import FIRST_TUNING_SEED, STREAM
-from tfrnet_bench.folder import CellFolder, CellKey, cell_folders, is_run_folder, read_plans
+from tfrnet_bench.run_folder import CellFolder, CellKey, cell_folders, is_run_folder, read_plans
 from tfrnet_bench.seeds import Seeds
 
 # A part of a result that only some readers look into, as it stands in the file.
@@ -68,7 +68,7 @@ class CellResult:
 
     @property
     def key(self) -> CellKey:
-        """What tells it from all other results of a run."""
+        """The cell that it is the result of."""
         return CellKey(self.kind, self.stream, self.variant, self.seed)
 
     @property
@@ -83,12 +83,12 @@ class CellResult:
 
     @property
     def request_seconds(self) -> list[float]:
-        """The seconds of each request that has them."""
+        """The seconds of each request, where they were measured."""
         found = (request.get("seconds", {}).get("total") for request in self.requests)
         return [value for value in found if value is not None]
 
     def request_bytes(self, name: str) -> list[float]:
-        """Return the memory of each request that has it: its `peak`, or `before` it, or `state`."""
+        """Return the memory of each request, where it was measured: `peak`, `before` or `state`."""
         found = (request.get("memory", {}).get(name) for request in self.requests)
         return [value for value in found if value is not None]
 
@@ -103,7 +103,7 @@ class CellFailure:
 
 @dataclass(frozen=True)
 class Run:
-    """What a run has found so far, to be asked by kind, stream and variant.
+    """The results of a run so far, by kind, stream and variant.
 
     `unfinished` are cells that were begun and have neither a result nor an error.
     """
@@ -150,7 +150,7 @@ class Run:
     def seeds(
         self, kind: str, stream: str, variant: str, number: Callable[[CellResult], float | None]
     ) -> Seeds:
-        """Return a number of each seed's result; seeds of other variants were to be run too."""
+        """Return a number by seed; every seed that the stream was run with is expected."""
         return Seeds(
             {s: number(result) for s, result in self.by_seed(kind, stream, variant).items()},
             frozenset(key.seed for key in self._tried if key[:2] == (kind, stream)),
@@ -183,7 +183,7 @@ class Run:
 
 
 def read_run(folder: Path) -> Run:
-    """Read every cell; one whose files cannot be read counts as failed, and the rest is there."""
+    """Read every cell; one whose files cannot be read counts as failed."""
     if not is_run_folder(folder):
         raise InputError(f"{folder} is not the folder of a bench run: no bench.json and no cells")
     results: list[CellResult] = []

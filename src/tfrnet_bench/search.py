@@ -90,12 +90,12 @@ def run_search(
 ) -> list[Row]:
     """Run the trials whose results are not in the file yet, adding each as it comes.
 
-    After `minutes` no new trial begins.
+    No new trial starts after `minutes`.
     """
     done = read_rows(results)
     known = {row["key"] for row in plan.own(done)}
     todo = [trial for trial in plan.trials() if trial.key not in known]
-    deadline = time.monotonic() + 60 * minutes if minutes else None
+    deadline = time.monotonic() + 60 * minutes if minutes is not None else None
     results.parent.mkdir(parents=True, exist_ok=True)
     _cut_torn_line(results)
     with results.open("a") as file:

@@ -1,4 +1,4 @@
-"""One number of several seeds, and how it is printed."""
+"""A number measured with several seeds, and how it is printed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FAILED, NOT_RUN, UNDEFINED = "failed", "not run", "undefined"
 
 @dataclass(frozen=True)
 class Seeds:
-    """A number by seed, None where it is not defined; which seeds were tried and which failed."""
+    """A number by seed, None where it is undefined, with the seeds tried and those that failed."""
 
     values: Mapping[int, float | None]
     tried: frozenset[int]
@@ -21,7 +21,7 @@ class Seeds:
 
     @property
     def numbers(self) -> list[float]:
-        """The numbers there are, in the order of their seeds."""
+        """The defined numbers, in the order of their seeds."""
         found = (self.values[seed] for seed in sorted(self.values))
         return [value for value in found if value is not None]
 
@@ -30,7 +30,7 @@ class Seeds:
         return t_interval(self.numbers)
 
     def text(self, digits: int = 2) -> str:
-        """Return `mean ± half-width`; says so where seeds are missing."""
+        """Return `mean ± half-width`, and how many seeds are missing if any are."""
         if not self.numbers:
             return self.absence()
         mean, interval = self.mean()

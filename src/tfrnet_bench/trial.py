@@ -1,4 +1,4 @@
-"""One trial: a method with some settings on the first requests of a stream, then what is left."""
+"""One trial: a method with some settings on the first requests of a stream."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tfrnet_bench.grid import search_space
 
 @dataclass(frozen=True)
 class Trial:
-    """What is tried: the settings that differ from where the search begins, on one stream."""
+    """A method on one stream, with the settings that differ from the start of its search space."""
 
     method: str
     point: int
@@ -83,7 +83,7 @@ def _settings(trial: Trial) -> Settings:
     settings = find_method(trial.method).config_class.from_dict(given)
     if vars(settings)["use_guard"]:
         return settings
-    # A guard that decides nothing is measured on a few examples only.
+    # A guard that decides nothing needs only a few examples.
     return settings.with_overrides(["guard_examples=8"])
 
 

@@ -69,7 +69,7 @@ def test_backslashes_of_a_table_are_kept():
 
 
 def test_an_unknown_table_is_named():
-    with pytest.raises(InputError, match="table 'two', which there is not; there are one"):
+    with pytest.raises(InputError, match="table 'two', which does not exist; there are one"):
         fill_document(EMPTY, [ONE])
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from tests.bench.made_up import header
 from tfrnet.core.errors import InputError
-from tfrnet_bench.folder import CellKey
-from tfrnet_bench.results import CellFailure, read_run
+from tfrnet_bench.results import CellFailure, CellResult, read_run
+from tfrnet_bench.run_folder import CellKey
 
 
 def write(run, name, file, value):
@@ -77,6 +77,21 @@ def test_what_is_not_a_result_counts_as_failed_and_the_rest_is_read(run, text, p
     assert found.failures[0].key == CellKey("stream", "boolq", "ga", 0)
     assert found.failures[0].error.startswith("its files cannot be read: ")
     assert problem in found.failures[0].error
+
+
+def test_parts_that_a_cell_does_not_have_are_empty(run):
+    result = read_run(run).results[0]
+    assert result.structure == result.tofu == {}
+    assert list(result.checkpoints) == []
+    assert result.request_seconds == result.request_bytes("peak") == []
+    assert result.samples == []
+
+
+@pytest.mark.parametrize(
+    ("variant", "is_ablation"), [("tfr", False), ("tfr-paper", False), ("tfr-no-guard", True)]
+)
+def test_a_variant_is_an_ablation_unless_it_is_a_method_with_a_preset(variant, is_ablation):
+    assert CellResult.from_dict(header("stream", variant, "boolq", 0)).is_ablation == is_ablation
 
 
 def test_a_folder_that_is_no_seed_is_refused(run):

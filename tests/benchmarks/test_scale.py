@@ -164,7 +164,7 @@ def test_scoring_is_a_forward_and_a_backward_pass(model):
 
 def test_fewer_channels_are_those_named(model):
     config = settings(Case("tiny", "tfr-paper", LENGTH, "q_proj+v_proj"), Bench(model, RATES))
-    assert find_channels(model, config).total == 2 * (32 + 16)
+    assert find_channels(model, config.target_modules).total == 2 * (32 + 16)
 
 
 def test_a_small_model_has_the_layer_that_a_method_asks_for(model):

@@ -42,9 +42,9 @@ def write(folder: Path, files: dict[str, str]) -> None:
 def parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
     write(tmp_path, OURS | THEIRS)
     monkeypatch.syspath_prepend(tmp_path)
-    registry._entry_points.cache_clear()
+    registry._installed.cache_clear()
     yield Registry("part", "made_up.parts", "made_up.parts", "PART")
-    registry._entry_points.cache_clear()
+    registry._installed.cache_clear()
     for name in [n for n in sys.modules if n.split(".")[0] in ("made_up", "another", "not_there")]:
         del sys.modules[name]
 

@@ -31,5 +31,5 @@ def command(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> list
     return [
         *("run", "--stream", stream, "--retain", retain, "--model", tiny_folder),
         *("--device", "cpu", "--batch-size", "2", "--set", "guard_examples=5"),
-        *("--set=retain_examples=5", "--set", "guard_relative=0.05", "--set", "steps=2"),
+        *("--set=retain_examples=5", "--set", "guard_relative=0.05", "--set=steps=2"),
     ]

@@ -27,6 +27,8 @@ def test_any_number_of_processes_ends_in_the_same_bits(
     launcher: Launcher, command: list[object], tmp_path: Path, settings: str
 ) -> None:
     more = ["--preset", settings, "--set", "guard_relative=0.05"]
+    if settings == "paper":  # whose step is one
+        command = [argument for argument in command if argument != "--set=steps=2"]
     states = []
     for size in (1, 2, 3) if settings == "default" else (1, 2):
         output, state = tmp_path / f"output{size}", tmp_path / f"state{size}"

@@ -517,7 +517,7 @@ def test_an_unknown_attack_is_named(subject):
         check_attacks(["unmask", "tickle"])
     with pytest.raises(InputError, match="unknown attack 'tickle'"):
         run_attacks(subject, ["tickle"])
-    with pytest.raises(InputError, match="there are unmask"):
+    with pytest.raises(InputError, match="no attack is named; there are few-shot"):
         check_attacks([])
 
 

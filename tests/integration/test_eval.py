@@ -83,7 +83,7 @@ def test_split_as_json(tfrnet: Tfrnet, data: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--task", "tofu"], "the forget task 'tofu' is none of arithmetic, openbookqa, boolq"),
+        (["--task", "tofu"], "the forget task 'tofu' is none of arithmetic, boolq, openbookqa"),
         (["--task", "boolq", *SMALL, "--requests", 999], "boolq has 300 unrelated items, but 1998"),
         (["--task", "boolq", "--evaluated", 9999], "forget_eval 9999 is larger than the 160"),
         (["--task", "boolq"], "boolq has 98 unrelated items, but 100 held out are asked for"),

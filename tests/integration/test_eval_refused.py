@@ -66,7 +66,7 @@ def test_bad_options_are_refused_before_the_model_is_loaded(
     [
         ([], "give --split FOLDER, which 'tfrnet split' makes"),
         (["--attacks", "unmask,tickle"], "unknown attack 'tickle'; the attacks are few-shot"),
-        (["--attacks", ""], "there are unmask, rescale"),
+        (["--attacks", ""], "no attack is named; there are few-shot"),
         (["--relearn-steps", "0,few"], "--relearn-steps takes numbers such as 0,5,10"),
         (["--relearn-seeds", "0"], "--relearn-seeds"),
     ],

@@ -178,7 +178,7 @@ def test_a_part_that_cannot_be_imported_says_so_in_one_line(broken: Tfrnet, tmp_
     for kind, arguments in {
         "method": ["settings", "--method", "broken"],
         "task": ["split", "--task", "broken", "--out", tmp_path / "split"],
-        "command": ["broken"],
+        "command": ["broken", "--state", "here"],
     }.items():
         result = broken(*arguments)
         assert result.code == 2

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
+import typer
 
 from tests import tiny
 from tests.integration.commands import Files, Tfrnet
 from tfrnet.cli import opening
+from tfrnet.cli.main import build_app
+from tfrnet.cli.options import SessionOptions
 from tfrnet.core.errors import StateError
 from tfrnet.session import Session
 from tfrnet.state.store import StateStore
@@ -87,3 +91,13 @@ def test_a_session_takes_a_state_that_is_open(files: Files, tokenizer) -> None:
     with pytest.raises(StateError, match="another base model"):
         Session(tiny.make_model(seed=1), tokenizer, store, retain)
     assert not store.is_writable
+
+
+def test_forget_and_run_take_the_same_options() -> None:
+    commands = typer.main.get_command(build_app()).commands
+    taken = {name: [p.name for p in commands[name].params] for name in ("forget", "run")}
+    shared = [field.name for field in fields(SessionOptions)]
+    assert taken["forget"] == ["request", *shared, "as_json"]
+    assert taken["run"] == ["stream", *shared, "retry_rejected", "as_json"]
+    required = {p.name for p in commands["run"].params if p.required}
+    assert required == {"stream", "retain"}

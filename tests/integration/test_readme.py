@@ -17,7 +17,7 @@ from tfrnet.models.shipped import BACKBONES
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 COMMANDS = re.findall(r"^    (tfrnet .*?)(?:  +#.*)?$", README, flags=re.MULTILINE)
-PYTHON = re.search(r"```python\n(.*?)```", README, flags=re.DOTALL)[1]
+PYTHON = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
 
 
 def write_lines(path, rows):
@@ -56,15 +56,12 @@ def test_every_command_runs_as_written(workplace, monkeypatch, capsys):
         assert stop.value.code == 0, (command, capsys.readouterr().err)
 
 
-def test_the_python_example_runs_as_written(workplace, tiny_folder, capsys):
-    example = PYTHON.replace('"smollm2-135m"', repr(str(tiny_folder)))
-    exec(compile(example, "README.md", "exec"), {})
-    assert "request-0 accepted" in capsys.readouterr().out
+def test_the_python_examples_run_as_written(workplace, tiny_folder, capsys):
+    for example in PYTHON:
+        example = example.replace('"smollm2-135m"', repr(str(tiny_folder)))
+        exec(compile(example, "README.md", "exec"), {})
+    said = capsys.readouterr().out
+    assert "request-0 accepted" in said
+    assert "The capital of France is" in said
     assert (workplace / "my-state" / "ledger.jsonl").is_file()
-
-
-def test_linked_files_exist():
-    root = Path(__file__).parents[2]
-    links = re.findall(r"\]\(([^)#:]+)\)", README)
-    assert links
-    assert [link for link in links if not (root / link).exists()] == []
+    assert (workplace / "unlearned" / "config.json").is_file()

@@ -9,7 +9,6 @@ from torch._dynamo.utils import counters
 
 from tests import tiny
 from tests.masking.test_mask import all_channels, condition
-from tfrnet import TFRConfig
 from tfrnet.core.errors import InputError
 from tfrnet.data.examples import Encoded
 from tfrnet.masking import compiled
@@ -182,7 +181,7 @@ def test_a_mask_that_is_taken_off_meanwhile_stays_off():
 
 def test_the_backward_pass_ends_at_the_first_masked_layer():
     model = tiny.make_model("llama")
-    late = find_channels(model, TFRConfig(layers=(1,)))
+    late = find_channels(model, layers=(1,))
     needed = []
 
     def note(module, inputs, output):

@@ -35,7 +35,8 @@ def build_app() -> typer.Typer:
             app.command(name)(COMMANDS.find(name))
         except InputError as error:
             # Another package's command that cannot be loaded must not take ours along.
-            app.command(name, help=str(error))(_refusing(error))
+            any_options = {"ignore_unknown_options": True, "allow_extra_args": True}
+            app.command(name, help=str(error), context_settings=any_options)(_refusing(error))
     return app
 
 

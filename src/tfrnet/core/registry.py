@@ -84,8 +84,12 @@ class Registry:
 
 
 @cache
+def _installed() -> Any:
+    return entry_points()  # looks through all packages, so once for all kinds
+
+
 def _entry_points(group: str) -> dict[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=group)}
+    return {point.name: point for point in _installed().select(group=group)}
 
 
 def _package(point: EntryPoint) -> str:

@@ -97,6 +97,13 @@ class Settings:
             for name, value in dataclasses.asdict(self).items()
         }
 
+    def filed_under(self) -> dict[str, Any]:
+        """Return what a finished result is recognised by when it is to be computed again.
+
+        It may hold settings without effect. Never take one out: all results would be stale.
+        """
+        return self.to_dict()
+
     def effective(self) -> dict[str, Any]:
         """Return the settings that have an effect, given the others: what a result depends on."""
         values = self.to_dict()

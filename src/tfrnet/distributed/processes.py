@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 # Where a process that cannot come to a gathering leaves the reason.
-_LAST_WORDS = "tfrnet/failed"
+_FAILURE_KEY = "tfrnet/failed"
 
 
 class _Envelope(NamedTuple):
@@ -196,7 +196,7 @@ class ProcessTeam(Team):
             return _lost(reason)
         reason = f"process {self.rank}: {_text(error)}"
         with suppress(Exception):
-            _store().set(_LAST_WORDS, reason)
+            _store().set(_FAILURE_KEY, reason)
         return error if isinstance(error, TfrnetError) else TeamError(f"{reason}; nothing changed")
 
     @contextmanager
@@ -242,6 +242,6 @@ def _last_words() -> str:
     """Return why a process has left, if it said so."""
     with suppress(Exception):
         store = _store()
-        if store.check([_LAST_WORDS]):
-            return str(store.get(_LAST_WORDS).decode())
+        if store.check([_FAILURE_KEY]):
+            return str(store.get(_FAILURE_KEY).decode())
     return ""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tfrnet.models.forward import Batch
 
 
-class _Enough(Exception):  # noqa: N818  (no error: all that was wanted is there)
+class _AllFound(Exception):  # noqa: N818  (no error: all that was wanted is there)
     pass
 
 
@@ -54,12 +54,12 @@ def hidden_after_each(
     def keep(module: nn.Module, inputs: Any, output: Any) -> None:
         found.append(output[0] if isinstance(output, tuple) else output)
         if len(found) == len(layers):
-            raise _Enough
+            raise _AllFound
 
     handles = [layer.register_forward_hook(keep) for layer in layers]
     try:
         model(input_ids=input_ids, attention_mask=attention_mask, use_cache=False)
-    except _Enough:
+    except _AllFound:
         pass
     finally:
         for handle in handles:

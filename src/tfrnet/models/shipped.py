@@ -17,11 +17,6 @@ BACKBONES = ("smollm2-tasks", "smollm2-tofu-full", "smollm2-tofu-retain90")
 INSTALL = "pip install packages/backbones"
 
 
-def shipped_names() -> list[str]:
-    """Return the names that installed packages bring."""
-    return sorted({*BACKBONES, *(point.name for point in entry_points(group=GROUP))})
-
-
 def find_shipped(name: str) -> Path | None:
     """Return the folder of a model that a package brings, or None if the name is no such model's.
 

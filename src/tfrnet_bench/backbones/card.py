@@ -14,7 +14,7 @@ from typing import Any
 
 from tfrnet.models.bundled import BUNDLED, HUB_ID
 from tfrnet.models.shipped import BACKBONES, find_shipped
-from tfrnet_bench.backbones.figures import tasks_section, tofu_section
+from tfrnet_bench.backbones.card_sections import tasks_section, tofu_section
 from tfrnet_bench.backbones.recipes import find_recipe
 
 CARD = "README.md"

@@ -11,6 +11,7 @@ import typer
 from tfrnet.cli import options as opt
 from tfrnet.cli.lists import names, numbers
 from tfrnet.cli.output import Output
+from tfrnet_bench.commands import bench_options
 
 if TYPE_CHECKING:
     from tfrnet_bench.run.plan import BenchPlan
@@ -21,59 +22,58 @@ def command(
     experiments: Annotated[
         list[str],
         typer.Argument(
-            help="main (methods on streams), ablation (TFR-Net without its parts), tofu "
-            "(privacy and utility), structure (which channels), robust (attacks), or all."
+            help="main (all methods on the streams), ablation (TFR-Net without its parts), "
+            "tofu (privacy and utility), structure (which channels are used), robust (attacks), "
+            "or all."
         ),
     ],
     out: Annotated[
-        Path, typer.Option(help="Folder of the run: cells, tables, figures, report.html.")
+        Path, typer.Option(help="Folder for the results: cells, tables, figures and report.html.")
     ] = Path("tfrnet-bench"),
     methods: Annotated[
-        str, typer.Option(help="Methods, comma-separated; all without it.", show_default=False)
+        str, typer.Option(help="Methods, separated by commas.", show_default="all")
     ] = "",
     streams: Annotated[
-        str, typer.Option(help="Tasks to forget, comma-separated; the paper's three without it.")
+        str,
+        typer.Option(
+            help="Tasks to forget, separated by commas.", show_default="the paper's three"
+        ),
     ] = "",
     seeds: Annotated[
-        str, typer.Option(help="Seeds, comma-separated, below 1000; 0,1,2 without it.")
+        str,
+        typer.Option(help="Seeds below 1000, separated by commas.", show_default="0,1,2"),
     ] = "",
     preset: Annotated[
-        str, typer.Option(help="Settings of the methods: tuned (by our search) or default.")
+        str, typer.Option(help="Settings of the methods: tuned (found by our search) or default.")
     ] = "tuned",
     quick: Annotated[
         bool,
         typer.Option(
             "--quick",
-            help="A smoke run of a few minutes on a CPU: two small requests, few items, one seed; "
-            "methods ga and tfr and the arithmetic stream, unless you name others. Its numbers "
-            "mean nothing.",
+            help="Check that everything works, in a few minutes on a CPU: two small requests, a "
+            "few items, one seed, and unless you name others the methods ga and tfr on the "
+            "arithmetic stream. The numbers mean nothing.",
         ),
     ] = False,
-    model: Annotated[str, typer.Option(help="Backbone that knows the tasks.")] = "smollm2-tasks",
-    tofu_model: Annotated[
-        str, typer.Option(help="Backbone that knows TOFU.")
-    ] = "smollm2-tofu-full",
+    model: bench_options.Backbone = "smollm2-tasks",
+    tofu_model: Annotated[str, typer.Option(help="Model that knows TOFU.")] = "smollm2-tofu-full",
     oracle: Annotated[
-        str, typer.Option(help="Model that never saw what TOFU's requests forget.")
+        str, typer.Option(help="Model that was trained without TOFU's forget set.")
     ] = "smollm2-tofu-retain90",
     workers: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="Processes; they are spread over the GPUs there are.",
-            show_default="one for each GPU, or one",
+            help="Number of processes, spread over the available GPUs.",
+            show_default="one per GPU",
         ),
     ] = None,
-    minutes: Annotated[
-        float | None,
-        typer.Option(help="Begin no cell after so many minutes.", show_default=False),
-    ] = None,
+    minutes: bench_options.Minutes = None,
     batch_size: Annotated[
-        int, typer.Option(min=1, help="Examples per pass of a method; speed and rounding only.")
+        int,
+        typer.Option(min=1, help="Examples per pass of a method; affects only speed and rounding."),
     ] = 8,
-    eval_batch_size: Annotated[
-        int, typer.Option(min=1, help="Sequences per evaluation pass.")
-    ] = 64,
+    eval_batch_size: bench_options.EvalBatchSize = 64,
     data_dir: opt.DataDir = None,
     source: opt.DataSource = "auto",
     dtype: opt.Dtype = "float32",
@@ -82,10 +82,10 @@ def command(
 ) -> int:
     """Run the paper's experiments, and write their tables, figures and a report.
 
-    The grid has one cell for each method, stream and seed; each is a folder of the run. Stop it at
-    any time: the same command goes on, and computes nothing twice unless its inputs have changed.
-    The same command in another shell, or on another GPU, helps with the same run. A cell that fails
-    says why in its error.json, the others go on, and the exit code is 1; the next run tries it
+    The run consists of cells: one for each method, stream and seed, each with its own folder. You
+    can stop at any time; the same command continues the run and repeats a cell only if its inputs
+    have changed. Start the same command in another shell to share the work. If a cell fails, its
+    error.json says why, the other cells continue and the exit code is 1; the next run tries it
     again.
 
     Examples:
@@ -137,7 +137,8 @@ def command(
     _say_end(output, tally)
     written = write_outputs(out)
     for folder in sorted({path.parent for path in written}):
-        output.say(f"written: {len([p for p in written if p.parent == folder])} files in {folder}")
+        count = sum(path.parent == folder for path in written)
+        output.say(f"wrote {count} {'file' if count == 1 else 'files'} to {folder}")
     output.result(
         "bench",
         {"out": str(out), "cells": asdict(tally), "written": [str(path) for path in written]},
@@ -157,9 +158,9 @@ def _plan(experiments: list[str], quick: bool, options: dict[str, Any]) -> Bench
 def _say_end(output: Output, tally: Tally) -> None:
     output.say(
         f"{len(tally.done) + len(tally.kept)} of {tally.total} cells are finished"
-        + (f", {len(tally.kept)} of them before" if tally.kept else "")
+        + (f", {len(tally.kept)} of them by earlier runs" if tally.kept else "")
         + (f", {len(tally.failed)} failed" if tally.failed else "")
-        + (f", {len(tally.left)} are left: the same command goes on" if tally.left else "")
+        + (f", {len(tally.left)} are left; run the same command to continue" if tally.left else "")
     )
     for key, error in tally.failed.items():
         output.note(f"{key} failed: {error}")

@@ -21,24 +21,24 @@ def command(
         str,
         typer.Option(help="smollm2-tasks, smollm2-tofu-full or smollm2-tofu-retain90."),
     ],
-    out: Annotated[Path, typer.Option(help="New folder for the adapter or the model.")],
+    out: Annotated[Path, typer.Option(help="Folder to create for the adapter or model.")],
     merge: Annotated[
         bool,
-        typer.Option("--merge", help="Write a whole model with the adapter merged in."),
+        typer.Option("--merge", help="Write a full model with the adapter merged in."),
     ] = False,
     model: Annotated[
         str | None,
-        typer.Option(help="Another base model than the recipe's.", show_default=False),
+        typer.Option(help="Base model.", show_default="the recipe's"),
     ] = None,
     epochs: Annotated[
-        int | None, typer.Option(min=1, help="Other than the recipe's.", show_default=False)
+        int | None, typer.Option(min=1, help="Training epochs.", show_default="the recipe's")
     ] = None,
     learning_rate: Annotated[
-        float | None, typer.Option(help="Other than the recipe's.", show_default=False)
+        float | None, typer.Option(help="Learning rate.", show_default="the recipe's")
     ] = None,
     limit: Annotated[
         int | None,
-        typer.Option(min=1, help="Only the first examples, for a trial.", show_default=False),
+        typer.Option(min=1, help="Train on the first N examples only.", show_default="all"),
     ] = None,
     data_dir: opt.DataDir = None,
     source: opt.DataSource = "auto",
@@ -46,16 +46,16 @@ def command(
     device: opt.Device = "auto",
     as_json: opt.AsJson = False,
 ) -> int:
-    """Fine-tune a model with LoRA: a backbone that knows what is to be forgotten.
+    """Fine-tune a model with LoRA, so that it knows what the experiments will forget.
 
-    The three recipes' adapters come with tfrnet: --model smollm2-tasks needs no training. Anew
-    it takes three to seven minutes on a GPU. The folder gets the adapter in half precision, about
-    10 MB, training.json with settings, data digest and losses, and a model card; --model FOLDER
-    loads it anywhere, merged into its base.
+    The adapters of the three recipes ship with tfrnet, so --model smollm2-tasks needs no training;
+    training one again takes three to seven minutes on a GPU. The folder will hold the adapter in
+    half precision (about 10 MB), training.json with settings, data digest and losses, and a model
+    card. Any command loads it, merged into its base, with --model FOLDER.
     """
     from tfrnet.data.sources import Source
-    from tfrnet_bench.backbones.prepare import check_folder, save_adapter, save_merged, train
     from tfrnet_bench.backbones.recipes import find_recipe
+    from tfrnet_bench.backbones.train import check_folder, save_adapter, save_merged, train
 
     output = Output(as_json)
     chosen = find_recipe(recipe)

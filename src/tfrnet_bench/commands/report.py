@@ -12,14 +12,14 @@ from tfrnet.cli.output import Output
 
 
 def command(
-    run: Annotated[Path, typer.Argument(help="Folder of a bench run, or of a state.")],
+    run: Annotated[Path, typer.Argument(help="Folder of a bench run or of a state.")],
     out: Annotated[
         Path | None,
-        typer.Option(help="HTML file to write; RUN/report.html without it.", show_default=False),
+        typer.Option(help="HTML file to write.", show_default="RUN/report.html"),
     ] = None,
     as_json: opt.AsJson = False,
 ) -> int:
-    """Write one HTML page with tables, charts and texts of a run; it needs no network."""
+    """Write a self-contained HTML page with the tables, charts and texts of a run or a state."""
     from tfrnet_bench.report import make_report
 
     output = Output(as_json)

@@ -12,43 +12,41 @@ import typer
 from tfrnet.cli import options as opt
 from tfrnet.cli.lists import names
 from tfrnet.cli.output import Output
+from tfrnet_bench.commands import bench_options
 
 
 def command(
     out: Annotated[
-        Path, typer.Option(help="Folder for trials.jsonl, one line a trial, and chosen.json.")
+        Path, typer.Option(help="Folder for trials.jsonl, one line per trial, and chosen.json.")
     ] = Path("tfrnet-search"),
     methods: Annotated[
         str,
         typer.Option(
-            help="Methods, comma-separated; without it all that say what to search.",
-            show_default=False,
+            help="Methods, separated by commas.", show_default="all that say what to search"
         ),
     ] = "",
     streams: Annotated[
-        str, typer.Option(help="Streams, comma-separated.")
+        str, typer.Option(help="Streams, separated by commas.")
     ] = "arithmetic,openbookqa,boolq",
-    seed: Annotated[int, typer.Option(help="Seed of the tuning streams, 1000 or more.")] = 1000,
-    requests: Annotated[int, typer.Option(min=1, help="Requests applied in a trial.")] = 5,
-    heldout: Annotated[int, typer.Option(min=1, help="Held-out items of each task.")] = 100,
-    budget: Annotated[int, typer.Option(min=1, max=12, help="Points tried per method.")] = 12,
-    model: Annotated[str, typer.Option(help="Backbone that knows the tasks.")] = "smollm2-tasks",
-    workers: Annotated[int, typer.Option(min=1, help="Trials run at a time on one GPU.")] = 1,
-    minutes: Annotated[
-        float | None,
-        typer.Option(help="Begin no trial after so many minutes.", show_default=False),
-    ] = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Sequences per evaluation pass.")] = 64,
+    seed: Annotated[int, typer.Option(help="Seed of the tuning streams, at least 1000.")] = 1000,
+    requests: Annotated[int, typer.Option(min=1, help="Requests per trial.")] = 5,
+    heldout: Annotated[int, typer.Option(min=1, help="Held-out items per task.")] = 100,
+    budget: Annotated[int, typer.Option(min=1, max=12, help="Grid points per method.")] = 12,
+    model: bench_options.Backbone = "smollm2-tasks",
+    workers: Annotated[int, typer.Option(min=1, help="Trials to run at the same time.")] = 1,
+    minutes: bench_options.Minutes = None,
+    batch_size: bench_options.EvalBatchSize = 64,
     data_dir: opt.DataDir = None,
     source: opt.DataSource = "auto",
     dtype: opt.Dtype = "float32",
     device: opt.Device = "auto",
     as_json: opt.AsJson = False,
 ) -> int:
-    """Search settings for every method on tuning streams: one grid, one budget for all.
+    """Search for the best settings of every method, with the same grid and budget for all.
 
-    A trial applies the first requests of a stream in memory and measures the Trade-off of what was
-    forgotten and what held-out items still work. Stop it at any time; the same command goes on.
+    A trial applies the first requests of a tuning stream in memory and measures the Trade-off
+    between what is forgotten and what still works on held-out items. You can stop at any time; the
+    same command continues the search.
     """
     from tfrnet.data.sources import Source
     from tfrnet_bench.grid import searchable
@@ -88,7 +86,7 @@ def command(
     wanted = {trial.key for trial in trials}
     done = sum(row["key"] in wanted for row in plan.own(rows))
     if done < len(trials):
-        output.say(f"{done} of {len(trials)} trials are done; the same command goes on")
+        output.say(f"{done} of {len(trials)} trials are done; run the same command to continue")
     chosen = choose(rows, plan)
     (out / "chosen.json").write_text(json.dumps(chosen, indent=1) + "\n")
     for name, best in sorted(chosen.items(), key=lambda entry: -entry[1]["trade_off"]):

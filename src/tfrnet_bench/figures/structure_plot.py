@@ -10,7 +10,7 @@ from tfrnet_bench.figures.series import seed_count, seed_values, with_results
 from tfrnet_bench.figures.style import BLACK, BLUE, ORANGE, SKY, new_figure, shared_legend
 from tfrnet_bench.results import CellResult, Run
 from tfrnet_bench.tables.labels import task_label, variant_label
-from tfrnet_bench.tables.structure import SHARES, STRUCTURE_VARIANTS
+from tfrnet_bench.tables.structure_table import SHARES, STRUCTURE_VARIANTS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -23,7 +23,7 @@ from tfrnet_bench.figures.style import (
 from tfrnet_bench.results import Run
 from tfrnet_bench.seeds import Seeds
 from tfrnet_bench.tables.labels import in_order, task_label, variant_label
-from tfrnet_bench.tables.main import main_variants, stream_score
+from tfrnet_bench.tables.main_table import main_variants, stream_score
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -52,7 +52,7 @@ def draw_tradeoff(run: Run) -> Figure | None:
     for axes, stream in zip(panels, streams, strict=True):
         for variant in variants:
             _draw_point(axes, run, stream, variant, styles[variant])
-        axes.set(xlim=_with_air(axes.get_xlim()), ylim=_with_air(axes.get_ylim()))
+        axes.set(xlim=_with_margin(axes.get_xlim()), ylim=_with_margin(axes.get_ylim()))
         _draw_levels(axes)
         axes.set_title(task_label(stream))
         axes.set_xlabel("forgotten: 100 - F Avg")
@@ -107,11 +107,11 @@ def _half_width(seeds: Seeds) -> float:
     return interval.high - mean if interval else 0.0
 
 
-def _with_air(limits: tuple[float, float]) -> tuple[float, float]:
-    """Return the range with some air around the points, and not too narrow."""
+def _with_margin(limits: tuple[float, float]) -> tuple[float, float]:
+    """Return the range with a margin around the points, and not too narrow."""
     low, high = limits
-    air = max(3.0, (_NARROWEST - (high - low)) / 2)
-    return max(0.0, low - air), min(100.0, high + air)
+    margin = max(3.0, (_NARROWEST - (high - low)) / 2)
+    return max(0.0, low - margin), min(100.0, high + margin)
 
 
 def _draw_levels(axes: Any) -> None:

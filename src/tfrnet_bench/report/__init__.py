@@ -6,11 +6,11 @@ from pathlib import Path
 
 from tfrnet.core.errors import InputError
 from tfrnet.state.store import StateStore
-from tfrnet_bench.folder import is_run_folder
 from tfrnet_bench.report.bench_page import bench_page
 from tfrnet_bench.report.page import Page
 from tfrnet_bench.report.state_page import state_page
 from tfrnet_bench.results import read_run
+from tfrnet_bench.run_folder import is_run_folder
 
 __all__ = ["bench_page", "make_report", "state_page"]
 

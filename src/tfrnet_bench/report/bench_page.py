@@ -21,7 +21,7 @@ from tfrnet_bench.tables.table import Table
 def bench_page(run: Run) -> Page:
     """Return the page of a run."""
     if not run.results and not run.failures:
-        raise InputError(f"{run.name} has no finished cell yet (cells/KIND/STREAM/VARIANT/SEED)")
+        raise InputError(f"the run {run.name} has no finished cell yet")
     scores = MethodScores(run)
     sections = [_summary(run, scores)]
     if scores.results:

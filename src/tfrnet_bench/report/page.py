@@ -44,7 +44,7 @@ class Page:
 
 
 def render(title: str, subtitle: str, sections: Sequence[Section], data: dict[str, Any]) -> str:
-    """Return the page. All of it is inline, and its policy lets nothing else run or load."""
+    """Return the page. Everything is inline, and its content policy forbids anything else."""
     style = _asset("style.css")
     script = '(() => {\n"use strict";\n' + "\n".join(map(_asset, _SCRIPTS)) + "})();"
     return Template(_asset("template.html")).substitute(
@@ -65,7 +65,7 @@ def render(title: str, subtitle: str, sections: Sequence[Section], data: dict[st
 
 
 def embedded(data: dict[str, Any]) -> str:
-    """Return JSON that cannot end the element it stands in, whatever its texts are."""
+    """Return JSON that is safe inside a script element, whatever its texts are."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")

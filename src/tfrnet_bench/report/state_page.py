@@ -62,7 +62,7 @@ def state_page(folder: Path) -> Page:
 def _mask(
     store: StateStore, entries: Sequence[dict[str, Any]]
 ) -> tuple[dict[str, object], dict[str, Any] | None, list[str]]:
-    """Return figures and map of a mask, and what is to be said of them; methods may have none."""
+    """Return the figures and map of a mask with remarks on them; some methods have no mask."""
     if not has_mask(store):
         return (
             {},
@@ -89,7 +89,7 @@ def _mask(
 
 
 def generations_in_effect(entries: Sequence[dict[str, Any]]) -> list[int]:
-    """Return the generations that led to the current one; what was rolled back is not in it."""
+    """Return the generations that led to the current one, without those rolled back."""
     before: dict[int, int | None] = {}
     current: int | None = None
     for entry in entries:

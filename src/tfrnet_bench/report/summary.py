@@ -1,4 +1,4 @@
-"""The beginning of the page: what was run, and what came out in plain words."""
+"""The start of the page: what was run, and the main result in words."""
 
 from __future__ import annotations
 

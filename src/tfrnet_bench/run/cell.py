@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tfrnet_bench.constants import Kind
-from tfrnet_bench.folder import CellKey
 from tfrnet_bench.run.variants import Variant
+from tfrnet_bench.run_folder import CellKey
 
 
 @dataclass(frozen=True)
@@ -20,5 +20,5 @@ class Cell:
 
     @property
     def key(self) -> CellKey:
-        """What tells it from all other cells."""
+        """What identifies it within a run."""
         return CellKey(self.kind, self.stream, self.variant.label, self.seed)

@@ -1,4 +1,4 @@
-"""Going through a stream's requests with one method, from the beginning or from where it was."""
+"""Applying a stream's requests with one method, from the start or from saved progress."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tfrnet.data.requests import Request
 from tfrnet.method import find_method
 from tfrnet.models.load import LoadedModel
 from tfrnet.unlearner import Unlearner
-from tfrnet_bench.folder import CELL_SCHEMA
 from tfrnet_bench.run.cell import Cell
 from tfrnet_bench.run.context import RunContext
 from tfrnet_bench.run.progress import Progress, load_progress, save_progress
 from tfrnet_bench.run.provenance import model_identity, provenance
+from tfrnet_bench.run_folder import CELL_SCHEMA
 
-# A state of all weights takes a second to write; what is lost by a kill is at most about this.
+# Seconds. Writing a state of all weights takes a second; a kill loses about this much at most.
 _SAVE_EVERY = 60.0
 
 Report = Callable[[str], None]
@@ -30,7 +30,7 @@ After = Callable[[int, Outcome, Unlearner[Any]], None]
 
 @dataclass(frozen=True)
 class StreamData:
-    """What a method is given."""
+    """The data that a method is given."""
 
     requests: Sequence[Request]
     retain: Sequence[Example]
@@ -39,7 +39,7 @@ class StreamData:
 
 @dataclass
 class CellRun:
-    """A cell at work: what it has at hand, and how far it has come."""
+    """A cell that is running: its inputs, and its progress."""
 
     cell: Cell
     context: RunContext
@@ -55,7 +55,7 @@ class CellRun:
     def begin(
         cls, cell: Cell, context: RunContext, folder: Path, started: str, report: Report
     ) -> CellRun:
-        """Load what the cell needs, and take up what an earlier try has left."""
+        """Load what the cell needs, and any progress that an earlier attempt saved."""
         inputs = context.inputs(cell)
         loaded = context.model(context.plan.model_of(cell))
         kept = load_progress(folder, inputs)
@@ -63,7 +63,7 @@ class CellRun:
         return cls(cell, context, loaded, folder, inputs, started, report, progress, state_file)
 
     def apply_requests(self, data: StreamData, after: After) -> None:
-        """Apply the requests that are left; the model is as before when this returns."""
+        """Apply the remaining requests; afterwards the model is as it was before."""
         settings = self.context.plan.settings(self.cell.variant)
         if settings is None:
             return
@@ -109,7 +109,7 @@ class CellRun:
             self.progress.masks.append(unlearner.snapshot().tensors()["mask"].cpu())
 
     def header(self) -> dict[str, Any]:
-        """Return what the result of any cell begins with."""
+        """Return the part of a result that all kinds of cells have."""
         variant, plan = self.cell.variant, self.context.plan
         settings = plan.settings(variant)
         name = plan.model_of(self.cell)

@@ -1,4 +1,4 @@
-"""What all cells of one process share: the model, the streams, and what the model knew at first."""
+"""What the cells of one process share: the model, the streams and the untouched model's scores."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tfrnet_bench.run.plan import BenchPlan
 from tfrnet_bench.run.provenance import model_identity
 from tfrnet_bench.run.tofu_stream import TofuStream, make_tofu_stream
 
-# Raised when cells of the same inputs would give other results than before.
+# Increase this when the same inputs would give other results than before.
 _FORMAT = 1
 
 
 class RunContext:
-    """Loads each thing once. Methods give the model back as it was, and that is checked."""
+    """Loads models and data once, and checks that methods leave the model as they found it."""
 
     def __init__(self, plan: BenchPlan, machine: Machine) -> None:
         self.plan, self.machine = plan, machine
@@ -40,7 +40,7 @@ class RunContext:
         self._fingerprint = ""
 
     def model(self, name: str) -> LoadedModel:
-        """Return a model as it was loaded; one is held at a time."""
+        """Return a loaded model; only one is kept in memory at a time."""
         if self._loaded is None or self._name != name:
             self._loaded = None
             self._before.clear()
@@ -50,12 +50,12 @@ class RunContext:
         return self._loaded
 
     def check_model(self) -> None:
-        """Let go of a model that a cell did not give back as it was; the next loads it anew."""
+        """Drop the model if a cell has changed it; the next cell loads it again."""
         if self._loaded and fingerprint(self._loaded.model) != self._fingerprint:
             self._loaded = None
 
     def evaluator(self, loaded: LoadedModel) -> Evaluator:
-        """Return what asks the model."""
+        """Return an evaluator of the model."""
         return Evaluator(loaded, self.machine.eval_batch_size)
 
     def split(self, stream: str, seed: int) -> Split:
@@ -73,17 +73,17 @@ class RunContext:
 
     @cached_property
     def tofu(self) -> TofuStream:
-        """The authors of TOFU and what is measured of them."""
+        """TOFU's requests and evaluation sets."""
         return make_tofu_stream(self.machine.source, self.plan.tofu)
 
     def measure(self, loaded: LoadedModel, task: str, items: Sequence[Item]) -> TaskResult:
-        """Measure items as the model is now."""
+        """Evaluate the model, as it is now, on these items."""
         return evaluate_task(self.evaluator(loaded), find_task(task), items, task)
 
     def measure_untouched(
         self, loaded: LoadedModel, task: str, items: Sequence[Item]
     ) -> TaskResult:
-        """Measure items on the model before any request: once for all methods."""
+        """Evaluate the model before any request; once for all methods."""
         key = (task, *(item.digest for item in items))
         if key not in self._before:
             self._before[key] = self.measure(loaded, task, items)
@@ -96,7 +96,7 @@ class RunContext:
             "format": _FORMAT,
             "kind": cell.kind,
             "method": cell.variant.method,
-            "settings": settings.effective() if settings else None,
+            "settings": settings.filed_under() if settings else None,
             "seed": cell.seed,
             "dtype": self.plan.dtype,
             "model": model_identity(self.plan.model_of(cell)),

@@ -11,7 +11,6 @@ from tfrnet.data.protocol import STREAMS, Sizes, check_stream
 from tfrnet.evaluation.attacking.subject import AttackOptions
 from tfrnet.method import find_method
 from tfrnet_bench.constants import FIRST_TUNING_SEED, ORACLE, UNTOUCHED
-from tfrnet_bench.folder import CellKey
 from tfrnet_bench.run.cell import Cell
 from tfrnet_bench.run.variants import (
     TUNED,
@@ -22,6 +21,7 @@ from tfrnet_bench.run.variants import (
     structures,
     with_preset,
 )
+from tfrnet_bench.run_folder import CellKey
 
 EXPERIMENTS = ("main", "ablation", "tofu", "structure", "robust")
 # What takes longest comes first, so that no process is left to work alone at the end.
@@ -92,8 +92,8 @@ class BenchPlan:
         settings = variant.settings()
         if settings is None:
             return None
-        known = settings.to_dict()
-        changes = [f"{name}={value}" for name, value in self.reduced if name in known]
+        acting = settings.effective()
+        changes = [f"{name}={value}" for name, value in self.reduced if name in acting]
         return settings.with_overrides(changes)
 
     @property

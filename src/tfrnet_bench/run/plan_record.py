@@ -7,8 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from tfrnet.core.errors import InputError
-from tfrnet_bench.folder import read_plans, write_plans
 from tfrnet_bench.run.plan import BenchPlan
+from tfrnet_bench.run_folder import read_plans, write_plans
 
 # What all cells of a run have in common.
 _COMMON = ("model", "tofu_model", "oracle", "dtype", "sizes", "tofu", "attack", "reduced")

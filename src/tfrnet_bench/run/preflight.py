@@ -1,4 +1,4 @@
-"""What a bench needs, looked for before its first cell: everything that is missing is named."""
+"""Checks before the first cell that all data and models are there."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tfrnet_bench.run.tofu_stream import make_tofu_stream
 
 
 def check_everything(plan: BenchPlan, source: Source) -> None:
-    """Raise if data, a backbone or the oracle is missing, naming all of them.
+    """Raise if data or models are missing, naming everything that is.
 
-    Models that are converted or merged on first use are, so that no two processes do it at once.
+    Models that need to be converted or merged are, so that no two processes do it at once.
     """
     problems: list[str] = []
 
@@ -52,5 +52,5 @@ def _find_model(name: str) -> None:
         except (OSError, ValueError) as error:
             reason = " ".join(str(error).split())[:200]
             raise InputError(
-                f"neither a folder here nor to be had from the hub ({reason})"
+                f"it is not a local folder and could not be loaded from the hub ({reason})"
             ) from error

@@ -1,4 +1,4 @@
-"""How far a cell has come, on disk: a killed one goes on from there."""
+"""The progress of a cell, saved to disk so that a killed cell can resume."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FOLDER, _RECORD, _MASKS, _STATE = "partial", "record.json", "masks.safetensors"
 
 @dataclass
 class Progress:
-    """What has been done and seen so far; all but `masks` is plain JSON values."""
+    """What has been done and measured so far; everything but `masks` is JSON."""
 
     requests: list[dict[str, Any]] = field(default_factory=list)
     rankings: list[list[int]] = field(default_factory=list)
@@ -43,7 +43,7 @@ class Progress:
 
 
 def save_progress(cell: Path, inputs: str, progress: Progress, unlearner: Unlearner[Any]) -> None:
-    """Keep everything that a resume needs, in the place of what was kept before."""
+    """Save everything that a resume needs, replacing what was saved before."""
     new, place = cell / f"{_FOLDER}.new", cell / _FOLDER
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(parents=True)
@@ -52,13 +52,13 @@ def save_progress(cell: Path, inputs: str, progress: Progress, unlearner: Unlear
     if progress.masks:
         save_file({"masks": torch.stack(progress.masks)}, new / _MASKS)
     unlearner.save(new / _STATE)
-    # Between these two nothing is kept, and a cell that is killed there begins again.
+    # A cell that is killed between these two lines starts over.
     shutil.rmtree(place, ignore_errors=True)
     new.rename(place)
 
 
 def load_progress(cell: Path, inputs: str) -> tuple[Progress, Path] | None:
-    """Return what was kept of a cell with the same inputs, and the file of the method's state."""
+    """Return the saved progress of a cell with these inputs and the file of the method's state."""
     place = cell / _FOLDER
     try:
         record = json.loads((place / _RECORD).read_text())
@@ -71,5 +71,5 @@ def load_progress(cell: Path, inputs: str) -> tuple[Progress, Path] | None:
 
 
 def drop_progress(cell: Path) -> None:
-    """Forget what was kept: the cell is finished."""
+    """Delete the saved progress of a finished cell."""
     shutil.rmtree(cell / _FOLDER, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""The smoke run: everything once, as little of it as shows that it works."""
+"""The smoke run: a little of everything, to show that it works."""
 
 from __future__ import annotations
 

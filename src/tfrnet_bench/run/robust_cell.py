@@ -1,4 +1,4 @@
-"""A cell under attack: the whole stream, then every attack on what would be shipped."""
+"""A cell under attack: apply the whole stream, then every attack on the resulting model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tfrnet_bench.run.cell_run import CellRun, StreamData
 
 
 def run_robust_cell(run: CellRun) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return the result; there are no samples."""
+    """Return the result, and no samples."""
     split, plan = run.context.split(run.cell.stream, run.cell.seed), run.context.plan
     data = StreamData(split.requests(), split.retain_examples(), split.guard_examples())
     found: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""Running the cells of a grid, in one process or several; a folder is all that they share.
+"""Running the cells of a grid, in one process or several that share only a folder.
 
 A cell is locked while it runs, so that any number of processes, started by one command or by
 several, can work on the same run.
@@ -13,16 +13,16 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from tfrnet_bench.folder import CellFolder
 from tfrnet_bench.machine import Machine
 from tfrnet_bench.run.context import RunContext
 from tfrnet_bench.run.plan import BenchPlan
 from tfrnet_bench.run.worker import Event, EventReport, Worker
+from tfrnet_bench.run_folder import CellFolder
 
 
 @dataclass
 class Tally:
-    """How a run ended: the cells by what became of them."""
+    """How a run ended: its cells by their outcome."""
 
     total: int
     done: list[str] = field(default_factory=list)  # by this command
@@ -50,10 +50,10 @@ def run_bench(
 
 
 def _run_processes(worker: Worker, report: EventReport) -> dict[str, str]:
-    """Work with several processes; return the cells that died with one of them.
+    """Run several processes; return the cells whose process died.
 
-    Each process has a pipe of its own. A queue has a lock in common, and a process that is killed
-    while it holds the lock leaves all others waiting for it.
+    Each process has its own pipe: a shared queue has a lock, and a process that is killed while
+    holding it would block all others.
     """
     spawn = multiprocessing.get_context("spawn")
     processes: dict[Connection, BaseProcess] = {}
@@ -79,7 +79,7 @@ def _run_processes(worker: Worker, report: EventReport) -> dict[str, str]:
 
 
 def _listen(readers: set[Connection], at_work: dict[Connection, str], report: EventReport) -> None:
-    """Pass on what the processes report until all have ended; note which cell each is at."""
+    """Forward the events of all processes until they end, noting the cell each one is at."""
     while readers:
         for reader in wait(list(readers)):
             assert isinstance(reader, Connection)
@@ -105,7 +105,7 @@ def _work(worker: Worker, writer: Connection) -> None:
 
 
 def _on_device(worker: Worker, number: int) -> Worker:
-    """Spread processes over the GPUs there are."""
+    """Return the worker of a process, on one of the available GPUs."""
     devices = worker.machine.devices
     device = devices[number % len(devices)]
     return replace(worker, machine=replace(worker.machine, device=device))

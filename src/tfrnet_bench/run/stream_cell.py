@@ -1,4 +1,4 @@
-"""A cell of the continual protocol: every request, and what is known after each."""
+"""A cell of the continual protocol: apply every request, and measure after each."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SHOWN = 16
 
 def run_stream_cell(run: CellRun) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return the result, and some questions and answers in words."""
-    return _StreamCell(run).carry_out()
+    return _StreamCell(run).measure()
 
 
 class _StreamCell:
@@ -39,11 +39,11 @@ class _StreamCell:
             self.before = self._measure_before()
         self.forgotten = self.before
 
-    def carry_out(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    def measure(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         split = self.split
         data = StreamData(split.requests(), split.retain_examples(), split.guard_examples())
         if not self.run.cell.variant.acts:
-            self._stand_still(len(data.requests))
+            self._repeat_untouched(len(data.requests))
         self.run.apply_requests(data, self._after)
         return self._result(), self._samples()
 
@@ -75,8 +75,8 @@ class _StreamCell:
                 }
                 self.progress.checkpoints.append(self._checkpoint(number, heldout))
 
-    def _stand_still(self, requests: int) -> None:
-        """Let the untouched model be the same after every request."""
+    def _repeat_untouched(self, requests: int) -> None:
+        """Record the same figures after every request: the model is untouched."""
         first = self.progress.checkpoints[0]
         for number in range(1, requests + 1):
             self._repeat()

@@ -1,4 +1,4 @@
-"""A cell on TOFU: author after author is forgotten, then privacy and utility are measured."""
+"""A cell on TOFU: forget one author after another, then measure privacy and utility."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One process at work on a grid: it takes one free cell after another."""
+"""One process of a run: it takes one free cell after another."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import torch
 from tfrnet.core import files
 from tfrnet.core.errors import InterruptError, StateError
 from tfrnet.core.lock import FolderLock
-from tfrnet_bench.folder import CellFolder
+from tfrnet_bench.constants import ROBUST, STREAM, TOFU
 from tfrnet_bench.machine import Machine, prepare_process
 from tfrnet_bench.run.cell import Cell
 from tfrnet_bench.run.cell_run import CellRun
@@ -26,13 +26,14 @@ from tfrnet_bench.run.progress import drop_progress
 from tfrnet_bench.run.robust_cell import run_robust_cell
 from tfrnet_bench.run.stream_cell import run_stream_cell
 from tfrnet_bench.run.tofu_cell import run_tofu_cell
+from tfrnet_bench.run_folder import CellFolder
 
-_RUNNERS = {"stream": run_stream_cell, "tofu": run_tofu_cell, "robust": run_robust_cell}
+_RUNNERS = {STREAM: run_stream_cell, TOFU: run_tofu_cell, ROBUST: run_robust_cell}
 
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened to a cell: begun, done or failed, or just what it does now."""
+    """What happened to a cell: it has `begun`, is `done` or `failed`, or what it does `now`."""
 
     kind: str
     key: str = ""
@@ -65,7 +66,7 @@ class Worker:
                     self._run(cell, folder, context, report)
 
     def _is_settled(self, folder: CellFolder, inputs: str) -> bool:
-        """Tell whether a cell has its result, or has failed in this very run."""
+        """Tell whether a cell has its result, or has already failed in this run."""
         if folder.known_inputs() == inputs:
             return True
         return folder.error.is_file() and folder.error.stat().st_mtime >= self.started
@@ -111,7 +112,7 @@ class Worker:
 
 @contextmanager
 def _claimed(folder: CellFolder) -> Iterator[CellFolder | None]:
-    """Hold a cell against other processes; None if one of them has it."""
+    """Lock a cell; None if another process has it."""
     files.make_folder(folder.path)
     try:
         lock = FolderLock(folder.path)
@@ -125,13 +126,13 @@ def _claimed(folder: CellFolder) -> Iterator[CellFolder | None]:
 
 
 def _headline(result: dict[str, Any]) -> str:
-    if result["kind"] == "stream":
+    if result["kind"] == STREAM:
         scores = result["scores"]
         return (
             f"F {scores['forget_average']:.2f}, R {scores['retain_average']:.2f}, "
             f"Trade-off {scores['trade_off']:.2f}"
         )
-    if result["kind"] == "tofu":
+    if result["kind"] == TOFU:
         gap, utility = result["privacy"]["mia_gap"], result["tofu"]["model_utility"]
         return f"MIA gap {gap:.4f}, model utility {utility:.4f}"
     return f"{len(result['robustness']['attacks'])} attacks"

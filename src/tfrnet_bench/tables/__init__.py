@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from tfrnet_bench.results import Run
-from tfrnet_bench.tables.ablation import ablation_tables
-from tfrnet_bench.tables.cost import cost_tables
-from tfrnet_bench.tables.floors import floor_tables
-from tfrnet_bench.tables.main import main_tables
-from tfrnet_bench.tables.reemergence import reemergence_tables
+from tfrnet_bench.tables.ablation_table import ablation_tables
+from tfrnet_bench.tables.cost_table import cost_tables
+from tfrnet_bench.tables.floor_table import floor_tables
+from tfrnet_bench.tables.main_table import main_tables
+from tfrnet_bench.tables.reemergence_table import reemergence_tables
 from tfrnet_bench.tables.render import csv_text, latex, markdown
-from tfrnet_bench.tables.robust import robust_tables
-from tfrnet_bench.tables.structure import structure_tables
+from tfrnet_bench.tables.robust_table import robust_tables
+from tfrnet_bench.tables.structure_table import structure_tables
 from tfrnet_bench.tables.table import Table
 from tfrnet_bench.tables.tofu_table import tofu_tables
 

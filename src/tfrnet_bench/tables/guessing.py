@@ -1,4 +1,4 @@
-"""What a model that only guesses scores on a stream: the floor to hold every other number to."""
+"""What a model that only guesses scores on a stream: the chance baseline."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _GUESSED = "random"
 
 
 def floors_by_seed(run: Run, stream: str) -> dict[int, Floors]:
-    """Return the floors; all variants of a seed are measured on the same items: any will do."""
+    """Return the chance baselines; they are the same for all variants of a seed."""
     return {
         seed: result.floors
         for variant in run.variants(STREAM, stream)
@@ -35,9 +35,11 @@ def guessed(run: Run, stream: str, part: str) -> Seeds:
 
 
 def guessed_score(run: Run, stream: str, name: str) -> Seeds:
-    """Return one of a stream's scores, as if every answer had been a guess from the beginning."""
+    """Return one of a stream's scores as if every answer were a guess."""
     forget = guessed(run, stream, FORGET)
-    retain = combine([guessed(run, stream, task) for task in STREAMS])
+    # A stream of another task than the paper's has that task's held-out items as well.
+    tasks = dict.fromkeys((*STREAMS, stream))
+    retain = combine([guessed(run, stream, task) for task in tasks])
     scores = {
         "forget_average": forget,
         "forget_final": forget,

@@ -1,4 +1,4 @@
-"""What a TOFU cell says beside the model that never saw the forget set."""
+"""Comparing a TOFU result with that of the model that never saw the forget set."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from tfrnet_bench.tables.table import Entry, Table
 
@@ -31,12 +31,18 @@ _LATEX = str.maketrans(
 
 def markdown(table: Table) -> str:
     """Return the title, the table and its note."""
-    rules = ["---"] * table.text_columns
-    rules += ["---:"] * (len(table.columns) - table.text_columns)
-    lines = [_markdown_line(table.columns), _markdown_line(rules)]
-    lines += [_markdown_line(row) for row in (*table.rows, *table.footer)]
-    parts = [f"**{table.title}**", "\n".join(lines), table.note]
+    rows = [*table.rows, *table.footer]
+    body = markdown_table(table.columns, rows, table.text_columns)
+    parts = [f"**{table.title}**", body, table.note]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def markdown_table(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], text_columns: int
+) -> str:
+    """Return a table on its own; the columns after the first `text_columns` are aligned right."""
+    rules = ["---"] * text_columns + ["---:"] * (len(columns) - text_columns)
+    return "\n".join(_markdown_line(line) for line in (columns, rules, *rows))
 
 
 def csv_text(table: Table) -> str:
@@ -75,7 +81,7 @@ def escape_latex(text: str) -> str:
     return text.translate(_LATEX)
 
 
-def _markdown_line(entries: Sequence[Entry]) -> str:
+def _markdown_line(entries: Sequence[object]) -> str:
     return "| " + " | ".join(str(entry).replace("|", "\\|") for entry in entries) + " |"
 
 

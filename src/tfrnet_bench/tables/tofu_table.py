@@ -105,7 +105,7 @@ def _beside_oracle(run: Run, variant: str) -> tuple[str, str, str]:
 
 
 def _p_values(found: Seeds) -> str:
-    """Return the median and the range: p-values of different size have no useful mean."""
+    """Return the median and the range: p-values of different magnitude have no useful mean."""
     numbers = found.numbers
     if not numbers:
         return found.absence()

@@ -10,7 +10,7 @@ from tfrnet.data.sources import Source
 from tfrnet.data.tasks.arithmetic import is_held_out
 from tfrnet.models.finetune import FinetuneOptions
 from tfrnet.models.load import LoadedModel, load_model
-from tfrnet_bench.backbones import prepare
+from tfrnet_bench.backbones import train
 from tfrnet_bench.backbones.recipes import RECIPES, find_recipe
 
 FAST = FinetuneOptions(rank=2, epochs=2, batch_size=4, learning_rate=1e-2)
@@ -59,10 +59,10 @@ def test_a_trained_adapter_is_loaded_again_by_its_folder(
     monkeypatch.setenv("TFRNET_CACHE", str(tmp_path / "cache"))
     loaded = load_model(str(tiny_folder))
     recipe = find_recipe("smollm2-tofu-full")
-    prepared = prepare.train(recipe, loaded, source, FAST, limit=8)
+    prepared = train.train(recipe, loaded, source, FAST, limit=8)
     assert prepared.log["data"]["examples"] == 8
     assert len(prepared.log["epochs"]) == 2
-    prepare.save_adapter(prepared, tmp_path / "adapter")
+    train.save_adapter(prepared, tmp_path / "adapter")
     files = sorted(path.name for path in (tmp_path / "adapter").iterdir())
     assert files == [
         "README.md",
@@ -78,13 +78,13 @@ def test_a_trained_adapter_is_loaded_again_by_its_folder(
     config = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
     assert config["base_model_name_or_path"] == "smollm2-135m"
     with pytest.raises(InputError, match="exists already and is not empty"):
-        prepare.save_adapter(prepared, tmp_path / "adapter")
+        train.save_adapter(prepared, tmp_path / "adapter")
 
 
 def test_a_merged_model_is_an_ordinary_folder(source, tiny_folder, tmp_path):
     loaded = load_model(str(tiny_folder))
-    prepared = prepare.train(find_recipe("smollm2-tofu-full"), loaded, source, FAST, limit=4)
-    prepare.save_merged(prepared, loaded.tokenizer, tmp_path / "model")
+    prepared = train.train(find_recipe("smollm2-tofu-full"), loaded, source, FAST, limit=4)
+    train.save_merged(prepared, loaded.tokenizer, tmp_path / "model")
     again = load_model(str(tmp_path / "model"))
     assert isinstance(again, LoadedModel)
     assert again.tokenizer.eos_token_id == loaded.tokenizer.eos_token_id

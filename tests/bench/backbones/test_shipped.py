@@ -16,8 +16,8 @@ from tfrnet.data.tasks.arithmetic import rows_to_items
 from tfrnet.models import load
 from tfrnet.models.load import load_model, model_folder
 from tfrnet.models.shipped import BACKBONES, find_shipped
-from tfrnet_bench.backbones.prepare import digest
 from tfrnet_bench.backbones.recipes import RECIPES
+from tfrnet_bench.backbones.train import digest
 
 ADAPTERS = Path(tfrnet_backbones.__file__).parent
 FILES = {

@@ -16,11 +16,11 @@ from tests.bench.run.setting import bench, make_machine, make_plan
 from tfrnet.core.lock import FolderLock
 from tfrnet.evaluation.metrics.continual import trade_off
 from tfrnet.method import find_method
-from tfrnet_bench.folder import CellFolder
 from tfrnet_bench.machine import Machine
 from tfrnet_bench.run import cell_run
 from tfrnet_bench.run.runner import _listen, _on_device, run_bench
 from tfrnet_bench.run.worker import Event, Worker
+from tfrnet_bench.run_folder import CellFolder
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

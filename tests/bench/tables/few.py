@@ -7,8 +7,8 @@ from functools import cache
 
 from tests.bench import made_up
 from tfrnet.evaluation.metrics.continual import StreamScores
-from tfrnet_bench.folder import CellKey
 from tfrnet_bench.results import CellFailure
+from tfrnet_bench.run_folder import CellKey
 
 STREAMS = made_up.STREAMS
 

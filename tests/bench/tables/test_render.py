@@ -9,7 +9,7 @@ import pytest
 
 from tfrnet.core.errors import InputError
 from tfrnet_bench.tables.render import csv_text, escape_latex, latex, markdown
-from tfrnet_bench.tables.table import Table
+from tfrnet_bench.tables.table import Table, Value
 
 TABLE = Table(
     "some-name",
@@ -29,6 +29,14 @@ def test_markdown():
         "| [c], d | 2.00 |\n\n"
         "R & F.\n"
     )
+
+
+def test_a_value_is_written_with_its_note_and_the_footer_below_the_rows():
+    value = Value("1.0", 1.0, note="± 0.2", hint="n = 3")
+    table = Table("t", "T", ["a", "b"], [["x", value]], footer=[["floor", "0.5"]])
+    for render, row in ((markdown, "| x | 1.0 ± 0.2 |"), (csv_text, "x,1.0 ± 0.2")):
+        lines = render(table).splitlines()
+        assert "floor" in lines[lines.index(row) + 1]
 
 
 def test_csv_reads_back():

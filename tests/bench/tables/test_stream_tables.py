@@ -7,11 +7,11 @@ import pytest
 from tests.bench.made_up import run_of
 from tests.bench.tables.few import failure, find, stream
 from tfrnet.evaluation.metrics.intervals import wilson_interval
-from tfrnet_bench.tables.ablation import ablation_tables
-from tfrnet_bench.tables.cost import cost_tables
-from tfrnet_bench.tables.floors import floor_tables
-from tfrnet_bench.tables.reemergence import reemergence_tables
-from tfrnet_bench.tables.structure import structure_tables
+from tfrnet_bench.tables.ablation_table import ablation_tables
+from tfrnet_bench.tables.cost_table import cost_tables
+from tfrnet_bench.tables.floor_table import floor_tables
+from tfrnet_bench.tables.reemergence_table import reemergence_tables
+from tfrnet_bench.tables.structure_table import structure_tables
 
 
 def test_floors_are_of_the_items_and_once_a_seed():

@@ -1,6 +1,5 @@
 import math
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -8,8 +7,6 @@ from hypothesis import strategies as st
 from tfrnet.core.errors import InputError
 from tfrnet.evaluation.metrics.intervals import (
     auc_standard_error,
-    binomial_standard_error,
-    paired_bootstrap,
     standard_error,
     t_interval,
     wilson_interval,
@@ -21,22 +18,11 @@ shares = st.floats(0, 1)
 counts = st.integers(1, 1000)
 
 
-def difference(one, other):
-    return float(one.mean() - other.mean())
-
-
 def test_standard_error_divides_by_one_less_than_the_number():
     assert standard_error([2.0, 4.0, 9.0]) == pytest.approx(math.sqrt(13 / 3), abs=1e-9)
     assert standard_error([3.0, 3.0]) == 0
     assert standard_error([3.0]) is None
     assert standard_error([]) is None
-
-
-@pytest.mark.parametrize(
-    ("percent", "expected"), [(30, 4.583), (36, 4.8), (50, 5.0), (80, 4.0), (90, 3.0)]
-)
-def test_binomial_standard_error(percent, expected):
-    assert 100 * binomial_standard_error(percent / 100, 100) == pytest.approx(expected, abs=5e-4)
 
 
 @pytest.mark.parametrize(
@@ -64,8 +50,6 @@ def test_auc_standard_error_is_the_same_with_the_sides_exchanged(auc, positives,
 
 @pytest.mark.parametrize(("share", "count"), [(-0.1, 5), (1.1, 5), (math.nan, 5), (0.5, 0)])
 def test_shares_and_counts_that_make_no_sense_are_refused(share, count):
-    with pytest.raises(InputError):
-        binomial_standard_error(share, count)
     with pytest.raises(InputError):
         auc_standard_error(share, 5, count)
     with pytest.raises(InputError):
@@ -98,49 +82,6 @@ def test_wilson_holds_the_share_within_bounds_and_mirrors(data, count):
 def test_wilson_needs_a_share(successes, count):
     with pytest.raises(InputError, match="not a share"):
         wilson_interval(successes, count)
-
-
-def test_bootstrap_draws_an_item_with_all_its_values():
-    one = np.random.default_rng(0).normal(size=50)
-    assert paired_bootstrap(difference, [one, one - 3], seed=1) == pytest.approx((3, 3), abs=1e-9)
-
-
-def test_bootstrap_is_seeded_and_of_the_right_width():
-    one, other = np.random.default_rng(0).normal(size=(2, 400))
-    found = paired_bootstrap(difference, [one, other], seed=1)
-    assert found == paired_bootstrap(difference, [one, other], seed=1)
-    assert found != paired_bootstrap(difference, [one, other], seed=2)
-    error = standard_error((one - other).tolist())
-    mean = difference(one, other)
-    assert found == pytest.approx((mean - 1.96 * error, mean + 1.96 * error), abs=0.2 * error)
-    narrower = paired_bootstrap(difference, [one, other], seed=1, confidence=0.5)
-    assert found.low < narrower.low < narrower.high < found.high
-
-
-def test_bootstrap_is_the_percentile_method_with_as_many_resamples_as_asked():
-    # A resample's largest value is 0 in a third of the cases; turned around it would be 2.
-    found = paired_bootstrap(lambda sample: float(sample.max()), [[0, 0, 0, 1]], seed=0)
-    assert found == (0, 1)
-    seen = []
-
-    def record(sample):
-        seen.append(sample)
-        return 0.0
-
-    paired_bootstrap(record, [[0, 1]], seed=0)
-    # The statistic of the samples themselves is asked for besides.
-    assert 1000 <= len(seen) <= 1001
-    seen.clear()
-    paired_bootstrap(record, [[0, 1]], seed=0, resamples=10)
-    assert 10 <= len(seen) <= 11
-
-
-@pytest.mark.parametrize(
-    "samples", [[], [[1.0]], [[1.0, 2.0], [1.0, 2.0, 3.0]], [[[1.0, 2.0]] * 2]]
-)
-def test_bootstrap_needs_the_same_items(samples):
-    with pytest.raises(InputError, match="same two or more items"):
-        paired_bootstrap(lambda *arrays: 0.0, samples, seed=0)
 
 
 def test_t_interval_over_three_seeds():

@@ -15,7 +15,6 @@ from tfrnet.evaluation.metrics.privacy import (
     auc,
     blind_baselines,
     bootstrap_privacy,
-    grad_norm_score,
     loss_score,
     mean_privacy_score,
     mia_gap,
@@ -23,7 +22,6 @@ from tfrnet.evaluation.metrics.privacy import (
     min_k_score,
     privacy_score,
     privleak,
-    reference_score,
     zlib_score,
 )
 
@@ -102,12 +100,7 @@ def test_zlib(text):
     assert zlib_score([-2.0], text) == exactly(2 / len(zlib.compress(text.encode("utf-8"))))
 
 
-def test_reference_and_grad_norm():
-    assert reference_score(1.3, 1.7) == exactly(-0.4)
-    assert grad_norm_score([3, 4]) == 3.5
-
-
-@pytest.mark.parametrize("score", [loss_score, min_k_score, grad_norm_score, mia_gap])
+@pytest.mark.parametrize("score", [loss_score, min_k_score, mia_gap])
 def test_what_is_not_a_number_is_refused(score):
     with pytest.raises(InputError):
         score([-1.0, math.nan])

@@ -24,7 +24,6 @@ def test_composition():
     assert [share.core for share in shares] == [1, 0.5, 0.25, 0, 0.25]
     assert [share.new for share in shares] == [0, 0.5, 0.5, 0.5, 0.25]
     assert [share.recurring for share in shares] == [0, 0, 0.25, 0.5, 0.5]
-    assert [share.alternative for share in shares] == [0, 0.5, 0.75, 1, 0.75]
 
 
 def test_only_the_first_channels_of_a_ranking_count():
@@ -48,7 +47,6 @@ def test_shares_sum_to_one(rankings, size):
     assert seen == pytest.approx(len({c for ranking in rankings for c in ranking[:size]}))
     for share in shares:
         assert share.core + share.new + share.recurring == pytest.approx(1, abs=1e-9)
-        assert share.alternative == pytest.approx(1 - share.core, abs=1e-9)
         assert min(share.core, share.new, share.recurring) >= 0
 
 

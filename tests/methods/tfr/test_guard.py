@@ -2,7 +2,9 @@ import math
 
 import pytest
 
-from tfrnet.core.guard import Verdict, guard_limit
+from tfrnet.core.guard import Verdict, guard_limit, judge
+from tfrnet.methods.ga import GAConfig
+from tfrnet.methods.tfr.config import TFRConfig
 from tfrnet.methods.tfr.steps.common import Candidate
 
 
@@ -24,6 +26,14 @@ def test_acceptance(after, relative, absolute, accepted):
 def test_without_a_limit_any_finite_loss_passes():
     assert Verdict(2.0, 1e9, math.inf).accepted
     assert not Verdict(2.0, math.nan, math.inf).accepted
+
+
+@pytest.mark.parametrize("settings", [TFRConfig, GAConfig])
+def test_every_method_asks_the_same_guard(settings):
+    strict = settings(use_guard=True, guard_relative=0.05, guard_absolute=0.05)
+    assert judge(2.0, 2.15, strict) == Verdict(2.0, 2.15, guard_limit(2.0, 0.05, 0.05))
+    assert judge(2.0, 2.15, strict).accepted and not judge(2.0, 2.16, strict).accepted
+    assert judge(2.0, 1e9, settings(use_guard=False)).reason == "guard off"
 
 
 def test_reason_names_the_numbers():

@@ -6,7 +6,7 @@ only be had from unrounded averages.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -66,36 +66,6 @@ def trade_off(forget: float, retain: float) -> float:
     forgotten = 100 - _percentage(forget, "forget accuracy")
     total = forgotten + _percentage(retain, "retain accuracy")
     return 2 * forgotten * retain / total if total else 0.0
-
-
-def mean_trade_off(trade_offs: Collection[float]) -> float:
-    """Return the mean of the streams' Trade-offs."""
-    if not trade_offs:
-        raise InputError("a mean Trade-off needs at least one stream")
-    return fmean(_percentage(value, "Trade-off") for value in trade_offs)
-
-
-def gain_over_best(means: Mapping[str, float], baselines: Collection[str]) -> dict[str, float]:
-    """Return by how much each method's mean Trade-off exceeds that of the best baseline."""
-    unknown = sorted(set(baselines) - means.keys())
-    if unknown or not baselines:
-        raise InputError(f"no baseline {unknown[0]!r}" if unknown else "a gain needs a baseline")
-    for method, mean in means.items():
-        _percentage(mean, f"mean Trade-off of {method}")
-    best = max(means[name] for name in baselines)
-    return {method: mean - best for method, mean in means.items()}
-
-
-def normalised_forgetting(before: float, after: float, chance: float) -> float:
-    """Return the share of the accuracy above chance that is gone (F_norm).
-
-    0 is an untouched model and 1 one that guesses; a model below chance is above 1.
-    """
-    _percentage(before, "accuracy before")
-    _percentage(after, "accuracy after")
-    if before == _percentage(chance, "chance accuracy"):
-        raise InputError(f"an accuracy that began at chance ({chance}) has nothing to forget")
-    return (before - after) / (before - chance)
 
 
 def _percentage(value: float, name: str) -> float:

@@ -6,12 +6,9 @@ SciPy is imported where it is used: it takes a moment, which most commands need 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from statistics import fmean, stdev
 from typing import NamedTuple
-
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from tfrnet.core.errors import InputError
 
@@ -30,12 +27,6 @@ def standard_error(values: Sequence[float]) -> float | None:
     return stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
 
 
-def binomial_standard_error(share: float, count: int) -> float:
-    """Return the standard error of a share in [0, 1] that was counted on so many items."""
-    _check_share(share, count)
-    return math.sqrt(share * (1 - share) / count)
-
-
 def auc_standard_error(auc: float, positives: int, negatives: int) -> float:
     """Return Hanley and McNeil's standard error of an area under the ROC curve."""
     _check_share(auc, min(positives, negatives))
@@ -51,37 +42,6 @@ def wilson_interval(successes: int, count: int, confidence: float = CONFIDENCE) 
     if not 0 <= successes <= count or count < 1:
         raise InputError(f"{successes} of {count} is not a share")
     found = binomtest(successes, count).proportion_ci(confidence, method="wilson")
-    return Interval(float(found.low), float(found.high))
-
-
-def paired_bootstrap(
-    statistic: Callable[..., float],
-    samples: Sequence[ArrayLike],
-    seed: int,
-    resamples: int = 1000,
-    confidence: float = CONFIDENCE,
-) -> Interval:
-    """Return the percentile interval of `statistic(*samples)` when items are drawn anew.
-
-    The samples are values of the same items, in the same order; an item is drawn with all of them,
-    so what two methods have in common on an item does not widen the interval of their difference.
-    """
-    from scipy.stats import bootstrap
-
-    arrays: list[NDArray[np.float64]] = [np.asarray(sample, dtype=float) for sample in samples]
-    lengths = {array.shape for array in arrays}
-    if len(lengths) != 1 or arrays[0].ndim != 1 or arrays[0].size < 2:
-        raise InputError("a paired bootstrap needs samples of the same two or more items")
-    found = bootstrap(
-        arrays,
-        statistic,
-        n_resamples=resamples,
-        confidence_level=confidence,
-        method="percentile",
-        paired=True,
-        vectorized=False,
-        rng=np.random.default_rng(seed),
-    ).confidence_interval
     return Interval(float(found.low), float(found.high))
 
 

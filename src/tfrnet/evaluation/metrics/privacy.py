@@ -99,16 +99,6 @@ def min_k_plus_plus_score(
     return min_k_score((np.asarray(log_probs, dtype=np.float64) - mean) / sigma, k)
 
 
-def reference_score(loss_model: float, loss_reference: float) -> float:
-    """Reference: the loss above that of another model."""
-    return loss_model - loss_reference
-
-
-def grad_norm_score(norms: Numbers) -> float:
-    """GradNorm: the mean of the gradient's norms per tensor, which is not the global norm."""
-    return float(as_numbers(norms, "gradient norm").mean())
-
-
 def auc(members: Numbers, non_members: Numbers) -> float:
     """Return the chance that a non-member scores above a member; ties count half."""
     from sklearn.metrics import roc_auc_score

@@ -52,12 +52,6 @@ def backward_transfer_over_all(matrix: ArrayLike) -> float:
     return float(end_reemergence(matrix).mean())
 
 
-def seen_average(matrix: ArrayLike) -> Array:
-    """Return, after each request, the mean over the requests made so far."""
-    after = _square(matrix)
-    return np.array([after[: t + 1, t].mean() for t in range(len(after))])
-
-
 def spill(before: ArrayLike, matrix: ArrayLike) -> Array:
     """Return, after each request but the last, the mean change of the requests yet to come."""
     start, after = _checked(before, matrix)

@@ -20,11 +20,6 @@ class Composition:
     new: float  # relevant for the first time
     recurring: float  # relevant before, but not at the first request
 
-    @property
-    def alternative(self) -> float:
-        """The share outside the core, old or new."""
-        return self.new + self.recurring
-
 
 def composition(rankings: Sequence[Sequence[int]], size: int) -> list[Composition]:
     """Return each request's composition from its channels, the most relevant first.

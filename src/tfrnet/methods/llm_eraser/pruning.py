@@ -97,7 +97,7 @@ class PrunedEffect(LoraEffect):
                 self._pruned[down] = kept == 0
                 # The adapter's wrapper, where there is one: its branch reads the channel as well.
                 module = self.model.get_submodule(down)
-                self._handles.append(module.register_forward_pre_hook(_Silence(kept == 0)))
+                self._handles.append(module.register_forward_pre_hook(_ZeroChannels(kept == 0)))
 
     def layout(self) -> list[list[Any]]:
         """Return the factors and the MLPs, with their sizes."""
@@ -139,7 +139,7 @@ class PrunedEffect(LoraEffect):
             found = [(module, module._forward_pre_hooks) for module in modules]
             try:
                 for module, hooks in found:
-                    others = {k: h for k, h in hooks.items() if not isinstance(h, _Silence)}
+                    others = {k: h for k, h in hooks.items() if not isinstance(h, _ZeroChannels)}
                     module._forward_pre_hooks = OrderedDict(others)
                 yield
             finally:
@@ -158,7 +158,7 @@ class PrunedEffect(LoraEffect):
         self._pruned = {}
 
 
-class _Silence:
+class _ZeroChannels:
     """Forward pre-hook: zeros in place of some input channels, even if these are not finite."""
 
     def __init__(self, channels: torch.Tensor) -> None:

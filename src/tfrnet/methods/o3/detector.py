@@ -10,8 +10,8 @@ import numpy as np
 from sklearn.svm import OneClassSVM
 
 from tfrnet.methods.o3.gate import Gate, soft_weight, tofu_gate
+from tfrnet.methods.o3.nearness import Array, scores, scores_left_out
 from tfrnet.methods.o3.prompt_memory import Memory, prompt_key
-from tfrnet.methods.o3.scores import Array, scores, scores_left_out
 
 # Fewer have no spread to speak of.
 _LEAST_TRAIN = 3

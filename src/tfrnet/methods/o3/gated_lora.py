@@ -48,11 +48,9 @@ class GatedLoraEffect(LoraEffect):
     ) -> None:
         self.settings = settings or DetectorSettings()
         self.batch_size = batch_size
-        # What weighing costs, to be set against the model's own work.
+        # What weighing costs.
         self.detector_passes = 0
-        self.detector_tokens = 0
         self.detector_seconds = 0.0
-        self.model_tokens = 0
         self._detector: Detector | None = None
         self._recent: list[tuple[Memory, Detector, dict[int, float]]] = []
         self._weights: dict[int, float] = {}
@@ -115,13 +113,6 @@ class GatedLoraEffect(LoraEffect):
         """The detector of the shown state, if there is one."""
         return self._detector
 
-    @property
-    def detector_share(self) -> float:
-        """Tokens through layers for weighing, per token through layers for the model itself."""
-        layers = decoder_layers(self.model)
-        share = self._depth(len(layers)) / len(layers)
-        return share * self.detector_tokens / max(self.model_tokens, 1)
-
     @contextmanager
     def fully_on(self) -> Iterator[None]:
         """Let the adapter act on every row alike, as in training."""
@@ -154,7 +145,6 @@ class GatedLoraEffect(LoraEffect):
                 states = hidden_after_each(self.model, wanted, ids, mask)
                 found.append(torch.stack([_mean(hidden, pooled) for hidden in states], 1).cpu())
                 self.detector_passes += 1
-                self.detector_tokens += ids.numel()
         finally:
             self._gated = gated
             self._rows.set(None)
@@ -187,7 +177,6 @@ class GatedLoraEffect(LoraEffect):
         if self._detector is None or not self._gated:
             return
         call = Call.of(args, kwargs)
-        self.model_tokens += call.input_ids.numel()
         prompts = known_prompts()
         if prompts is None and not call.goes_on:
             prompts = call.rows()

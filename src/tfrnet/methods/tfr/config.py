@@ -62,6 +62,21 @@ _CALIBRATED: dict[str, Any] = {
 }
 # The steps that are the solution of a least move.
 SOLVED = ("solve", "calibrate")
+# What the first results were filed under, though it has no effect with every step.
+_FILED_ANYWAY = (
+    "suppress_strength",
+    "recovery_threshold",
+    "retain_gain",
+    "current_penalty",
+    "history_penalty",
+    "hit_penalty",
+    "recover_strength",
+    "steps",
+    "fisher_decay",
+    "fisher_damping",
+    "step_guard",
+    "forget_ceiling",
+)
 
 
 @dataclass(frozen=True)
@@ -342,6 +357,13 @@ class TFRConfig(
     def paper(cls, **changes: Any) -> TFRConfig:
         """Return the paper's method and nothing else, with the named fields changed."""
         return cls.from_dict(_PAPER | changes)
+
+    def filed_under(self) -> dict[str, Any]:
+        """Return what a finished result is recognised by when it is to be computed again."""
+        acting = self.effective()
+        values = {n: v for n, v in self.to_dict().items() if n in acting or n in _FILED_ANYWAY}
+        # The paper's rule was filed under the one step that it takes.
+        return values | ({"steps": 1} if self.step == "select" else {})
 
     @classmethod
     def presets(cls) -> dict[str, Mapping[str, Any]]:

@@ -72,7 +72,7 @@ class TFRNet(Unlearner[ChannelState]):
         self,
         model: PreTrainedModel,
         tokenizer: PreTrainedTokenizerBase,
-        retain: Sequence[Example],
+        retain: Sequence[Example] | None,
         config: TFRConfig | None = None,
         **options: Any,
     ) -> None:

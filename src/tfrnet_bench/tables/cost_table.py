@@ -13,7 +13,7 @@ from tfrnet_bench.tables.table import Table
 
 
 def cost_tables(run: Run) -> list[Table]:
-    """Return the costs of every variant that does something, if there is one."""
+    """Return one table with the cost of every variant but the untouched model."""
     variants = in_order(set(run.variants(STREAM)) - {UNTOUCHED})
     if not variants:
         return []
@@ -72,6 +72,6 @@ def _accepted(result: CellResult) -> float:
 
 
 def _places(run: Run) -> str:
-    """Return where the results were computed: a time says nothing without that."""
+    """Say where the results were computed, without which times mean nothing."""
     found = {"{device} in {dtype}".format(**result.provenance) for result in run.of_kind(STREAM)}
     return f"Computed on {' and '.join(sorted(found))}." if found else ""

@@ -19,7 +19,7 @@ BENCH_SCHEMA = "tfrnet.bench/1"
 
 
 class CellKey(NamedTuple):
-    """What tells one cell of a run from all others."""
+    """What identifies a cell of a run."""
 
     kind: str
     stream: str
@@ -41,7 +41,7 @@ class CellFolder:
         self.samples = self.path / "samples.jsonl"
 
     def known_inputs(self) -> str | None:
-        """Return the digest of what the finished result was made from; None if there is none."""
+        """Return the digest of the inputs of the finished result; None if there is no result."""
         try:
             found = json.loads(self.result.read_text())["inputs"]
         except (OSError, ValueError, KeyError, TypeError):
@@ -49,7 +49,7 @@ class CellFolder:
         return str(found)
 
     def read_result(self) -> dict[str, Any]:
-        """Return the result; raise ValueError if the file does not hold one of this cell."""
+        """Return the result; raise ValueError if the file does not hold this cell's."""
         values = json.loads(self.result.read_text())
         if not isinstance(values, dict) or values.get("schema") != CELL_SCHEMA:
             raise ValueError(f"{self.result.name} is not a result of the form {CELL_SCHEMA}")
@@ -72,7 +72,7 @@ class CellFolder:
             return f"its {self.error.name} cannot be read"
 
     def write_result(self, result: dict[str, Any]) -> None:
-        """Write the result, whole or not at all; an earlier error is gone with it."""
+        """Write the result atomically, and remove an earlier error."""
         files.replace_file(self.result, _line(result))
         self.error.unlink(missing_ok=True)
 
@@ -106,7 +106,7 @@ def cell_folders(run: Path) -> Iterator[CellFolder]:
 
 
 def read_plans(run: Path) -> list[dict[str, Any]]:
-    """Return the plans that the run was made with, as plain values; none if it does not say."""
+    """Return the plans that the run was made with, as plain values; empty if there is no record."""
     place = _bench_file(run)
     if not place.is_file():
         return []

@@ -18,7 +18,7 @@ from tfrnet_bench.tables.labels import (
     task_label,
     variant_label,
 )
-from tfrnet_bench.tables.main import models_note, stream_score
+from tfrnet_bench.tables.main_table import models_note, stream_score
 from tfrnet_bench.tables.table import Table
 
 # The requests that the paper's table shows: of our stream it is the first and last checkpoint.

@@ -1,4 +1,4 @@
-"""Carrying out a recipe: train, save the adapter with its log, or a merged model."""
+"""Training by a recipe, and saving the adapter or the merged model with its log."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A trained adapter on its base model, and all that is known of how it was made."""
+    """A trained adapter on its base model, and the log of its training."""
 
     model: PeftModel
     log: dict[str, Any]
@@ -68,7 +68,7 @@ def train(
 
 
 def save_adapter(prepared: Prepared, folder: Path) -> None:
-    """Write the adapter in half precision and its log; the folder appears when all is there."""
+    """Write the adapter in half precision and its log; the folder appears whole or not at all."""
     with torch.no_grad():
         for parameter in prepared.model.parameters():
             if parameter.requires_grad:
@@ -104,7 +104,7 @@ def _write(folder: Path, prepared: Prepared, text: str, save: Callable[[Path], A
 
 
 def check_folder(folder: Path) -> None:
-    """Raise if a folder is not free to be written."""
+    """Raise if a folder exists and is not empty."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} exists already and is not empty; choose a new folder")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.bench.made_up import run_of
 from tests.bench.tables.few import STREAMS, failure, find, stream
-from tfrnet_bench.tables.main import main_tables
+from tfrnet_bench.tables.main_table import main_tables
 
 
 def everywhere(variant, *trade_offs):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tfrnet.methods.o3.scores import scores, scores_left_out, squared_mahalanobis
+from tfrnet.methods.o3.nearness import scores, scores_left_out, squared_mahalanobis
 
 
 def _dense(known, x, shrinkage):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from tfrnet_bench.tables.render import markdown_table
+
 _HOW = "Measured in float32 on a GPU with the half-precision adapter merged into its base"
 _TASKS = {"boolq": "BoolQ", "openbookqa": "OpenBookQA", "arithmetic": "arithmetic"}
 _COLUMNS = {
@@ -97,5 +99,4 @@ def tofu_section(figures: Mapping[str, Any]) -> str:
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
+    return markdown_table(head, rows, text_columns=len(head))

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests import tiny
-from tests.training.test_channels import PRUNED, a_state
+from tests.methods.llm_eraser.test_pruning import PRUNED, a_state
 from tfrnet.core.errors import InputError
 from tfrnet.methods.llm_eraser.importance import gathered_importance, refuse_unscored
 from tfrnet.methods.llm_eraser.pruning import PrunedEffect

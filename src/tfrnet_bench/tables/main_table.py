@@ -39,25 +39,25 @@ def main_tables(run: Run) -> list[Table]:
 
 
 def main_variants(run: Run) -> list[str]:
-    """Return the rows: the paper's methods and controls, run or not, and whatever else was."""
+    """Return the variants to show: the paper's, run or not, and any others that were run."""
     always = {UNTOUCHED, *BASELINES, "tfr-paper", "tfr"}
     return in_order(always | (set(run.variants(STREAM)) - {*ABLATIONS, CONTROL}))
 
 
 def models_note(run: Run) -> str:
-    """Return what the numbers are of: ours and the paper's are of different models."""
+    """Say which models the numbers are of: ours and the paper's differ."""
     names = sorted({result.model["name"] for result in run.of_kind(STREAM)})
     measured = f"Measured on {' and '.join(names)}; the" if names else "The"
     return f"{measured} paper's numbers are of LLaMA-7B."
 
 
 def stream_score(name: str) -> Callable[[CellResult], float]:
-    """Return what reads a score from a stream's result."""
+    """Return a function that reads a score from a stream's result."""
     return lambda result: float(result.scores[name])
 
 
 def _score_seeds(run: Run, stream: str, variant: str, name: str) -> Seeds:
-    """Return a score of a row's seeds, be it a variant's or that of guessing."""
+    """Return a score by seed, of a variant or of guessing."""
     if variant == GUESSING:
         return guessed_score(run, stream, name)
     return run.seeds(STREAM, stream, variant, stream_score(name))

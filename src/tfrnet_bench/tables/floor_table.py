@@ -1,4 +1,4 @@
-"""What knowing nothing scores on the tasks of each stream."""
+"""The chance baselines on the tasks of each stream."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tfrnet_bench.tables.table import Table
 
 
 def floor_tables(run: Run) -> list[Table]:
-    """Return one table: the accuracy of each way to answer without knowledge."""
+    """Return one table with the accuracy of each way to answer without knowledge."""
     rows = [row for stream in run.streams(STREAM) for row in _rows(run, stream)]
     if not rows:
         return []
@@ -43,6 +43,6 @@ def _rows(run: Run, stream: str) -> list[list[str]]:
 
 
 def _order(floor: tuple[str, str]) -> tuple[bool, int, str, str]:
-    """Return a key: what is to be forgotten comes first, then the tasks as streams are listed."""
+    """Return a sort key: first what is to be forgotten, then the tasks in the streams' order."""
     task, name = floor
     return task != FORGET, STREAMS.index(task) if task in STREAMS else len(STREAMS), task, name

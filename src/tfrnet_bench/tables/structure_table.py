@@ -82,12 +82,12 @@ def _share(name: str, request: int) -> Callable[[CellResult], float]:
 
 
 def _after(name: str, request: int) -> Callable[[CellResult], float]:
-    """Return a reader of what is listed from before the first request on."""
+    """Return a reader of a list whose first entry is from before the first request."""
     return lambda result: float(result.structure[name][request])
 
 
 def _by(name: str, request: int) -> Callable[[CellResult], float]:
-    """Return a reader of what is listed from the first request on."""
+    """Return a reader of a list with one entry per request."""
     return lambda result: float(result.structure[name][request - 1])
 
 

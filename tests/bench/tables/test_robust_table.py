@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.bench.made_up import run_of
 from tests.bench.tables.few import failure, robust
-from tfrnet_bench.tables.robust import robust_tables
+from tfrnet_bench.tables.robust_table import robust_tables
 
 
 def rows(results, failed=()):

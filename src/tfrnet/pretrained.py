@@ -1,0 +1,122 @@
+"""TFR-Net as users of transformers and peft expect it: `from_pretrained` and `save_pretrained`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from tfrnet.core.errors import InputError
+from tfrnet.data.examples import Example
+from tfrnet.method_state import guard_of, settings_of
+from tfrnet.methods.tfr import model as method
+from tfrnet.methods.tfr.config import TFRConfig
+from tfrnet.models.export import export_dense
+from tfrnet.models.fingerprint import fingerprint
+from tfrnet.models.load import LoadedModel, load_model
+from tfrnet.state.store import StateStore
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+class TFRNet(method.TFRNet):
+    """The method on one model, in memory: forget, use, and save as an ordinary model folder.
+
+        from transformers import AutoModelForCausalLM
+        from tfrnet import TFRNet, read_examples, read_requests
+
+        net = TFRNet.from_pretrained("smollm2-135m", "tfrnet-state")
+        inputs = net.tokenizer("The capital of France is", return_tensors="pt")
+        print(net.tokenizer.decode(net.generate(**inputs, max_new_tokens=8)[0]))
+
+        outcome = net.forget(read_requests("more.jsonl")[0], retain=read_examples("retain.jsonl"))
+        print(outcome.outcome, outcome.reason)
+        net.save_pretrained("unlearned")
+        model = AutoModelForCausalLM.from_pretrained("unlearned")
+
+    `TFRNet(model, tokenizer, retain, config)` begins anew on a loaded model. Nothing here writes to
+    a state folder: `tfrnet.Session` does, one request after another. The model's weights are never
+    touched; the mask scales what projections return until `detach`.
+    """
+
+    _store: StateStore | None = None
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        model: str | Path | PreTrainedModel | None,
+        state: str | Path,
+        tokenizer: PreTrainedTokenizerBase | None = None,
+        *,
+        retain: Sequence[Example] | None = None,
+        guard: Sequence[Example] | None = None,
+        generation: int | None = None,
+        dtype: str = "auto",
+        device: str = "auto",
+        **options: Any,
+    ) -> Self:
+        """Load a base model and let it act as in a state: the current or a kept generation.
+
+        The model is a name that `tfrnet.load_model` knows, such as a folder or a hub id, or one
+        that is loaded, with its tokenizer; None is the one that the state was made with. Only
+        forgetting more needs retain data, here or in `forget`; the state's guard examples must be
+        among them or among `guard`. Further options are those of `TFRNet`.
+        """
+        folder = Path(state)
+        store = StateStore.open(folder)
+        manifest = store.manifest
+        manifest.refuse_method(folder, cls.method)
+        config = settings_of(manifest)
+        assert isinstance(config, TFRConfig)
+        shown = cls.read_state(store.load(generation).tensors())
+        known_guard = guard_of(store, [*(guard or ()), *retain]) if retain is not None else None
+        loaded = _loaded(manifest.model if model is None else model, tokenizer, dtype, device)
+        manifest.refuse_base(folder, fingerprint(loaded.model))
+        net = cls(*loaded, retain, config, guard=known_guard, seed=manifest.seed, **options)
+        try:
+            manifest.refuse_layout(folder, net.layout())
+            net.restore(shown)
+        except BaseException:
+            net.detach()
+            raise
+        # As a session would go on: the seeds of samples count the requests.
+        net.requests_seen = store.history.requests_seen
+        net._store = store
+        return net
+
+    def generate(self, *inputs: Any, **options: Any) -> Any:
+        """Generate with the unlearned model: what `model.generate` takes and returns."""
+        return self.model.generate(*inputs, **options)
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write the unlearned model as an ordinary folder, with its tokenizer, for any tool.
+
+        The mask is folded into a copy of the weights. The folder must be new or empty; it appears
+        only after the copy was loaded and its logits agreed with this model's.
+        """
+        base = self._store.manifest.model if self._store else self.model.name_or_path
+        provenance = {
+            "made_by": "TFRNet.save_pretrained",
+            "base_model": base,
+            "base_fingerprint": fingerprint(self.model),
+            "state_digest": self.state.digest(),
+        }
+        export_dense(self.effect, self.tokenizer, Path(folder), provenance)
+
+    def _guard_among(self, retain: Sequence[Example]) -> Sequence[Example]:
+        return guard_of(self._store, retain) if self._store else super()._guard_among(retain)
+
+
+def _loaded(
+    model: str | Path | PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase | None,
+    dtype: str,
+    device: str,
+) -> LoadedModel:
+    if isinstance(model, (str, Path)):
+        found = load_model(str(model), dtype, device)
+        return found if tokenizer is None else LoadedModel(found.model, tokenizer)
+    if tokenizer is None:
+        raise InputError("a model that is loaded needs its tokenizer too: give tokenizer=...")
+    return LoadedModel(model, tokenizer)

@@ -1,0 +1,14 @@
+"""Options that several of these commands have in common."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+Backbone = Annotated[str, typer.Option(help="Model that knows the tasks.")]
+EvalBatchSize = Annotated[int, typer.Option(min=1, help="Sequences per evaluation pass.")]
+Minutes = Annotated[
+    float | None,
+    typer.Option(min=0, help="Stop starting new work after this many minutes.", show_default=False),
+]
