@@ -344,7 +344,7 @@ def _run(open_session: OpenSession, state: Path, config: TFRConfig, at_a_time: i
         (TFRConfig(guard_examples=6, retain_examples=5), {"accepted"}),
         (TFRConfig.paper(guard_examples=6, retain_examples=5), {"accepted"}),
         (MIXED, {"accepted", "rejected"}),
-        (TFRConfig.preset("calibrated"), {"accepted"}),
+        (TFRConfig.preset("calibrated").with_overrides(["steps=3"]), {"accepted"}),
     ],
     ids=["default", "paper", "with rejections", "calibrated"],
 )
