@@ -344,8 +344,9 @@ def _run(open_session: OpenSession, state: Path, config: TFRConfig, at_a_time: i
         (TFRConfig(guard_examples=6, retain_examples=5), {"accepted"}),
         (TFRConfig.paper(guard_examples=6, retain_examples=5), {"accepted"}),
         (MIXED, {"accepted", "rejected"}),
+        (TFRConfig.preset("calibrated"), {"accepted"}),
     ],
-    ids=["default", "paper", "with rejections"],
+    ids=["default", "paper", "with rejections", "calibrated"],
 )
 def test_a_resumed_stream_is_bit_identical_to_an_uninterrupted_one(
     open_session: OpenSession, tmp_path: Path, config: TFRConfig, outcomes: set[str]

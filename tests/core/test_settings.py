@@ -9,9 +9,10 @@ from tfrnet.core.errors import InputError
 from tfrnet.methods.npo import NPOConfig
 
 IDLE = {
-    "solve": ["suppress_strength", "recover_strength", "retain_gain", "step_guard"],
-    "fisher": ["forget_margin", "memory_rows", "hold_guard"],
+    "solve": ["suppress_strength", "recover_strength", "retain_gain", "step_guard", "give_back"],
+    "fisher": ["forget_margin", "memory_rows", "hold_guard", "level_quantile"],
     "select": ["steps", "fisher_decay", "forget_ceiling", "forget_margin"],
+    "calibrate": ["suppress_strength", "step_guard", "forget_margin", "deep_margin", "labels"],
 }
 
 
@@ -32,9 +33,12 @@ def test_a_setting_without_effect_under_a_step_is_refused_with_the_reason(step, 
 
 
 def test_the_default_shows_only_what_acts():
-    assert len(fields(TFRConfig)) == 53
-    assert len(TFRConfig().effective()) == 53 - 9
-    assert len(TFRConfig.paper().effective()) == 53 - 17
+    assert len(fields(TFRConfig)) == 56
+    # Of the paper's and the Fisher step, and of the calibrated one.
+    assert len(TFRConfig().effective()) == 56 - 9 - 3
+    assert len(TFRConfig.paper().effective()) == 56 - 17 - 3
+    # Of the paper's and the Fisher step, and of the default's goal.
+    assert len(TFRConfig.preset("calibrated").effective()) == 56 - 9 - 5
 
 
 def test_another_step_drops_what_acted_before():

@@ -168,7 +168,8 @@ def test_a_failed_pass_is_gone_before_a_smaller_one_is_tried():
         ({"hold_guard": False}, 6 + 2),
         ({"use_retain": False}, 6 + 2),
         ({"retain_examples": 100}, 8 + 5 + 2),
-        ({"step": "fisher"}, 0),
+        ({"step": "calibrate"}, 6 + 5 + 2),
+        ({"step": "fisher", "memory_rows": 32}, 0),
     ],
 )
 def test_the_gradients_that_a_solved_step_holds_are_foreseen(changed, rows, monkeypatch):

@@ -5,21 +5,25 @@ examples -> scores -> risk -> trajectory -> suppression -> recovery -> guard -> 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from tfrnet.core.cost import Account
+from tfrnet.core.errors import InputError
 from tfrnet.core.outcome import Outcome
 from tfrnet.core.search_space import SearchSpace
 from tfrnet.data.examples import Encoded, Example
+from tfrnet.data.sampling import seeded_order
 from tfrnet.masking.channels import find_channels
 from tfrnet.masking.mask import ChannelMask, capacity, dormant
-from tfrnet.methods.tfr.config import FISHER, TFRConfig
+from tfrnet.methods.tfr.config import FISHER, SOLVED, TFRConfig
 from tfrnet.methods.tfr.scoring import ScoreOptions
 from tfrnet.methods.tfr.state import ChannelState, channel_problem
+from tfrnet.methods.tfr.steps.calibrate import Untouched, calibrate_update
 from tfrnet.methods.tfr.steps.common import Candidate, RiskScores, score_risk
 from tfrnet.methods.tfr.steps.fisher import fisher_update
 from tfrnet.methods.tfr.steps.select import select_update
@@ -33,7 +37,13 @@ if TYPE_CHECKING:
 
 TOP_CHANNELS = 128
 
-_STEPS = {"select": select_update, "fisher": fisher_update, "solve": solve_update}
+Update = Callable[[ChannelState, RiskScores, float, TrialModel, TFRConfig], Candidate]
+
+_STEPS: dict[str, Update] = {
+    "select": select_update,
+    "fisher": fisher_update,
+    "solve": solve_update,
+}
 
 
 class TFRNet(Unlearner[ChannelState]):
@@ -70,6 +80,12 @@ class TFRNet(Unlearner[ChannelState]):
         config = config or TFRConfig()
         self._index = find_channels(model, config.target_modules, config.layers)
         super().__init__(model, tokenizer, retain, config, **options)
+        if self.config.step == "calibrate" and self.team.size > 1:
+            raise InputError(
+                "step=calibrate runs in one process; it cannot share its work among "
+                f"{self.team.size}"
+            )
+        self._untouched: Untouched | None = None
         self._options = ScoreOptions(
             batch_size=self.passes.examples,
             tokens=self.config.score_tokens,
@@ -88,7 +104,7 @@ class TFRNet(Unlearner[ChannelState]):
             self.mask.index.total,
             self.config.step != "select",
             self.mask.home,
-            self.config.memory_rows if self.config.step == "solve" else 0,
+            self.config.memory_rows if self.config.step in SOLVED else 0,
         )
 
     def _automatic_passes(self, gradient_checkpointing: bool, compiled: bool) -> Passes:
@@ -99,7 +115,7 @@ class TFRNet(Unlearner[ChannelState]):
     def _held_rows(self) -> int:
         """Return how many numbers per channel are in memory while the model computes."""
         config = self.config
-        if config.step != "solve":
+        if config.step not in SOLVED:
             return 0
         # As the scores hold them, and as rows to be kept.
         retain = 2 * min(config.retain_examples, len(self._retain_encoded))
@@ -129,11 +145,39 @@ class TFRNet(Unlearner[ChannelState]):
     def _propose(
         self, name: str, forget: list[Encoded], say: Report, account: Account
     ) -> Proposal[ChannelState]:
+        # First, since it looks inside the model, which compiled layers do not allow.
+        retain, update = self._plan(forget, say, account)
         with self.mask.compiled() if self.passes.compiled else nullcontext():
-            return self._work_out(name, forget, say, account)
+            return self._work_out(name, forget, retain, update, say, account)
+
+    def _plan(
+        self, forget: list[Encoded], say: Report, account: Account
+    ) -> tuple[list[Encoded], Update]:
+        """Return the request's retain examples, and how the mask is moved."""
+        config = self.config
+        if config.step != "calibrate":
+            return self._retain_sample(config.retain_examples), _STEPS[config.step]
+        known = self._retain_encoded
+        with account.time("levels"):
+            say("comparing with retain examples")
+            # Under a worn mask, all that is unknown lies deeper.
+            self.mask.set(torch.ones_like(self.state.mask))
+            if self._untouched is None or self._untouched.retain is not known:
+                self._untouched = Untouched.of(self.model, known, self._losses, self._options)
+            order = seeded_order(len(known), "retain", self.seed, self.requests_seen)
+            calibration = self._untouched.calibrate(
+                self.model, forget, order, self._losses, self._options, config
+            )
+        return calibration.retain, partial(calibrate_update, calibration)
 
     def _work_out(
-        self, name: str, forget: list[Encoded], say: Report, account: Account
+        self,
+        name: str,
+        forget: list[Encoded],
+        retain: list[Encoded],
+        update: Update,
+        say: Report,
+        account: Account,
     ) -> Proposal[ChannelState]:
         config, state = self.config, self.state
         model = TrialModel(
@@ -141,7 +185,7 @@ class TFRNet(Unlearner[ChannelState]):
             examples=RequestExamples(
                 name=name,
                 forget=forget,
-                retain=self._retain_sample(config.retain_examples),
+                retain=retain,
                 guard=self._guard_encoded,
                 all_retain=self._retain_encoded,
             ),
@@ -152,10 +196,10 @@ class TFRNet(Unlearner[ChannelState]):
         )
         guard_before = self._guard_before(say, account)
         forget_scores, retain_scores = model.scores(
-            state.mask, config.forget_ceiling, keep_examples=config.step == "solve"
+            state.mask, config.forget_ceiling, keep_examples=config.step in SOLVED
         )
         scores = score_risk(state, forget_scores, retain_scores, self.mask.index.widths, config)
-        candidate = _STEPS[config.step](state, scores, guard_before, model, config)
+        candidate = update(state, scores, guard_before, model, config)
         with account.time("forget_loss"):
             say("measuring the forget loss")
             self.mask.set(candidate.state.mask)

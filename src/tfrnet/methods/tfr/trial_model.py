@@ -83,6 +83,20 @@ class TrialModel:
             self.report("checking the retain examples")
             return self.losses(self.examples.retain)
 
+    def rival_gradients(self, mask: torch.Tensor, rivals: list[Encoded]) -> ExampleGradients:
+        """Return the loss of other answers to the request's prompts, and its gradient."""
+        with self.cost.time("rivals"):
+            self.mask.set(mask)
+            self.report("scoring other answers")
+            return gradients_of(self.mask, rivals, self.options)
+
+    def rival_losses(self, mask: torch.Tensor, rivals: list[Encoded]) -> torch.Tensor:
+        """Return the losses of other answers to the request's prompts."""
+        with self.cost.time("rivals"):
+            self.mask.set(mask)
+            self.report("checking other answers")
+            return self.losses(rivals)
+
     def guard_gradients(self, mask: torch.Tensor) -> ExampleGradients:
         """Return every guard example's loss and its gradient."""
         with self.cost.time("guard_gradients"):

@@ -8,11 +8,13 @@ beyond what was foreseen, the next one gives back.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
 from tfrnet.core.guard import Verdict
+from tfrnet.data.examples import Encoded
 from tfrnet.methods.tfr.config import TFRConfig
 from tfrnet.methods.tfr.scoring import ExampleGradients, Objective
 from tfrnet.methods.tfr.sketch import with_rows
@@ -37,6 +39,8 @@ _BEYOND = 0.5
 # How much farther the next step may reach after one that went its whole way.
 _FARTHER = 1.5
 _LEAST_SHARE = 0.1
+# One step asks for so much of an example's log-odds back at most: rows foresee no more.
+_MOST_GIVEN_BACK = 2.0
 
 
 def solve_update(
@@ -140,7 +144,7 @@ def guarded_step(
     return Step(trial, tried, losses, share, tries)
 
 
-def wanted_falls(margins: torch.Tensor, target: float, reach: float) -> torch.Tensor:
+def wanted_falls(margins: torch.Tensor, target: torch.Tensor | float, reach: float) -> torch.Tensor:
     """Return how far each margin is to fall in the next step: 0 where it is low enough."""
     falls = (margins - target + _BEYOND).clamp(max=reach)
     return torch.where(margins > target, falls, torch.zeros_like(falls))
@@ -199,18 +203,33 @@ def _shorter(now: float, refused: Verdict, config: TFRConfig) -> float:
 
 
 class Constraints:
-    """All that a step is to leave in place: retain and guard examples, and what was forgotten."""
+    """All that a step is to leave in place: retain and guard examples, and what was forgotten.
+
+    Where they are given, retain examples are asked back to `untouched` losses, those of before the
+    first request, and other answers to the request's prompts (`rivals`) are held in place too.
+    """
 
     def __init__(
-        self, state: ChannelState, scores: RiskScores, model: TrialModel, config: TFRConfig
+        self,
+        state: ChannelState,
+        scores: RiskScores,
+        model: TrialModel,
+        config: TFRConfig,
+        *,
+        untouched: torch.Tensor | None = None,
+        rivals: Sequence[Encoded] = (),
     ) -> None:
         assert scores.retain.examples is not None
         self._model, self._config, self._start = model, config, state.mask
-        self._retain = self._constraints(scores.retain.examples)
+        self._retain = self._constraints(scores.retain.examples, untouched)
         self._guard: RetainConstraints | None = None
         if config.hold_guard and config.use_retain:
             self._guard = self._constraints(model.guard_gradients(state.mask))
             self._guard_losses = self._guard.losses
+        self._rivals, self._rival_constraints = list(rivals), None
+        if self._rivals:
+            found = model.rival_gradients(state.mask, self._rivals)
+            self._rival_constraints = self._constraints(found)
         self._earlier = state.forgotten if config.use_history else None
 
     def running_fisher(self, before: torch.Tensor | None) -> torch.Tensor:
@@ -225,8 +244,8 @@ class Constraints:
     def rows(self, mask: torch.Tensor) -> list[Rows]:
         """Return what is asked of all of them under the mask as it is now."""
         wanted = []
+        moved = mask is not self._start
         if self._config.use_retain:
-            moved = mask is not self._start
             losses = self._model.retain_losses(mask) if moved else self._retain.losses
             wanted.append(self._retain.each(losses))
         if self._guard is not None:
@@ -234,15 +253,19 @@ class Constraints:
                 self._guard.each(self._guard_losses),
                 self._guard.together(self._guard_losses),
             ]
+        if (rivals := self._rival_constraints) is not None:
+            losses = self._model.rival_losses(mask, self._rivals) if moved else rivals.losses
+            wanted.append(rivals.each(losses))
         if self._earlier is not None:
             rows = self._earlier[self._earlier.any(1)]
             wanted += held_rows(rows.to(mask), self._config.memory_stiffness)
         return wanted
 
-    def _constraints(self, found: ExampleGradients) -> RetainConstraints:
-        return RetainConstraints(
-            found, self._config.retain_sharpness, self._config.retain_stiffness
-        )
+    def _constraints(
+        self, found: ExampleGradients, untouched: torch.Tensor | None = None
+    ) -> RetainConstraints:
+        config = self._config
+        return RetainConstraints(found, config.retain_sharpness, config.retain_stiffness, untouched)
 
 
 class RetainConstraints:
@@ -250,12 +273,23 @@ class RetainConstraints:
 
     What a step takes from them beyond what the rows foresee, the next one is asked to give back:
     to where they were when the request began, not to the untouched model, since that would bring
-    what was forgotten back too.
+    what was forgotten back too. Where enough of that is remembered, they may be asked back to
+    their `untouched` losses all the same, a little in each step.
     """
 
-    def __init__(self, found: ExampleGradients, sharpness: float, stiffness: float) -> None:
+    def __init__(
+        self,
+        found: ExampleGradients,
+        sharpness: float,
+        stiffness: float,
+        untouched: torch.Tensor | None = None,
+    ) -> None:
         """Take gradients and losses of the examples; `stiffness` is shared out among them."""
-        self.losses = found.values
+        self.losses = self._asked = found.values
+        self._most = math.inf
+        if untouched is not None:
+            self._asked = torch.minimum(found.values, untouched.to(found.values))
+            self._most = _MOST_GIVEN_BACK
         self._weights = certainty_weights(found.values, sharpness)
         weights = self._weights.to(found.gradients).unsqueeze(1)
         self._rows = log_odds_gradients(found.gradients, found.values).mul_(weights)
@@ -269,7 +303,8 @@ class RetainConstraints:
 
     def each(self, losses: torch.Tensor) -> Rows:
         """Return what is asked of every example, given its loss now."""
-        lost = self._weights * (log_odds(self.losses) - log_odds(losses.to(self.losses)))
+        lost = log_odds(self._asked) - log_odds(losses.to(self.losses))
+        lost = self._weights * lost.clamp(max=self._most)
         return Rows(self._rows, -lost.to(self._rows), self._stiffness / len(self._rows))
 
     def together(self, losses: torch.Tensor) -> Rows:

@@ -1,0 +1,343 @@
+"""Cells of calibrated forgetting on tuning seeds: see notebook/calibrated.md.
+
+    python -m benchmarks.calibrated PLAN.json RESULTS.jsonl --data-dir DATA --workers 16
+
+PLAN.json is {"candidates": {"name": {"setting": value}}, "cells": [["name", "boolq", 1000], ...]},
+cells in order of importance; the task may be tofu. One line is written per cell as it ends. A cell
+that the time does not suffice for ends early and says after how many requests.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import time
+import traceback
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tfrnet import TFRConfig, TFRNet
+from tfrnet.data.examples import Example
+from tfrnet.data.protocol import Sizes, Split, make_split
+from tfrnet.data.sampling import sample_indices
+from tfrnet.data.sources import Source
+from tfrnet.data.tasks import find_task
+from tfrnet.evaluation.evaluator import Evaluator
+from tfrnet.evaluation.metrics.continual import trade_off
+from tfrnet.evaluation.privacy import evaluate_privacy
+from tfrnet.evaluation.tasks import evaluate_task
+from tfrnet.evaluation.tofu import TofuOptions, evaluate_tofu
+from tfrnet.models.load import LoadedModel, load_model, use_tensor_cores
+from tfrnet_bench.constants import FIRST_TUNING_SEED
+from tfrnet_bench.run.plan import TofuSizes
+from tfrnet_bench.run.tofu_stream import make_tofu_stream
+
+Row = dict[str, Any]
+_KEPT = (
+    *("outcome", "reason", "forget_loss_before", "forget_loss_after", "guard_loss_before"),
+    *("guard_loss_after", "selected", "recovered", "dormant", "attempts", "seconds"),
+)
+_FRESH = 64
+
+
+def main() -> None:
+    """Run the cells and print a line for each."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("plan", type=Path)
+    parser.add_argument("results", type=Path)
+    parser.add_argument("--data-dir", type=Path, required=True)
+    parser.add_argument("--model", help="in place of the shipped backbones")
+    parser.add_argument("--requests", type=int, default=20)
+    parser.add_argument("--every", type=int, default=5)
+    parser.add_argument("--heldout", type=int, default=100)
+    parser.add_argument("--tofu-rows", type=int)
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--seconds", type=float, default=540, help="when requests stop")
+    options = parser.parse_args()
+    plan = json.loads(options.plan.read_text())
+    cells = [(name, plan["candidates"][name], task, seed) for name, task, seed in plan["cells"]]
+    if any(seed < FIRST_TUNING_SEED for *_, seed in cells):
+        parser.error(f"seeds below {FIRST_TUNING_SEED} are for reporting")
+    for settings in plan["candidates"].values():
+        TFRConfig.from_dict(settings)
+    deadline = time.time() + options.seconds
+    with (
+        options.results.open("a") as file,
+        ProcessPoolExecutor(
+            options.workers, multiprocessing.get_context("spawn"), _start, (options, deadline)
+        ) as pool,
+    ):
+        for future in as_completed([pool.submit(_run, *cell) for cell in cells]):
+            if row := future.result():
+                file.write(json.dumps(row) + "\n")
+                file.flush()
+                print(line_of(row), flush=True)
+
+
+_options: argparse.Namespace
+_deadline: float
+_models: dict[str, LoadedModel] = {}
+
+
+def _start(options: argparse.Namespace, deadline: float) -> None:
+    global _options, _deadline
+    torch.set_num_threads(1)
+    use_tensor_cores(options.device)
+    _options, _deadline = options, deadline
+
+
+def _model(name: str) -> LoadedModel:
+    name = _options.model or name
+    if name not in _models:
+        _models.clear()
+        _models[name] = load_model(name, "float32", _options.device)
+    return _models[name]
+
+
+def _run(name: str, settings: Row, task: str, seed: int) -> Row | None:
+    # What begins late would end before it says anything.
+    if time.time() > _deadline - 0.2 * _options.seconds:
+        return None
+    header = {"candidate": name, "settings": settings, "task": task, "seed": seed}
+    start = time.perf_counter()
+    try:
+        found = (_tofu if task == "tofu" else _stream)(settings, task, seed)
+    except Exception:
+        return header | {"error": traceback.format_exc()[-3000:]}
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+    seconds = {"seconds": round(time.perf_counter() - start, 1), "device": device}
+    return header | found | seconds
+
+
+class _Going:
+    """A method on its way through a stream."""
+
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        settings: Row,
+        seed: int,
+        retain: Sequence[Example],
+        guard: Sequence[Example],
+        fresh: Sequence[Example],
+    ) -> None:
+        self.net = TFRNet(
+            loaded.model,
+            loaded.tokenizer,
+            retain,
+            TFRConfig.from_dict(settings),
+            guard=guard,
+            seed=seed,
+            batch_size=_options.batch_size,
+        )
+        self.outcomes: list[Row] = []
+        self._fresh = self.net._encode(fresh, "fresh examples")
+        self.fresh = [self._fresh_loss()]
+
+    def take(self, request: Any) -> None:
+        outcome = self.net.forget(request).to_dict()
+        self.outcomes.append({key: outcome[key] for key in _KEPT})
+
+    def measure_fresh(self) -> None:
+        self.fresh.append(self._fresh_loss())
+
+    def result(self) -> Row:
+        mask = self.net.state.mask
+        guard = self.outcomes
+        return {
+            "requests": len(guard),
+            "accepted": sum(o["outcome"] == "accepted" for o in guard),
+            "fresh_loss": self.fresh,
+            "fresh_ratio": self.fresh[-1] / self.fresh[0],
+            "guard_first": guard[0]["guard_loss_before"],
+            "guard_last": guard[-1]["guard_loss_after"]
+            if guard[-1]["outcome"] == "accepted"
+            else guard[-1]["guard_loss_before"],
+            "request_seconds": sum(o["seconds"]["total"] for o in guard) / len(guard),
+            "lowered": [int((mask < limit).sum()) for limit in (1, 0.9, 0.5, 0.1)],
+            "outcomes": guard,
+        }
+
+    def _fresh_loss(self) -> float:
+        return float(self.net._losses(self._fresh).mean())
+
+
+def _stream(settings: Row, stream: str, seed: int) -> Row:
+    loaded = _model("smollm2-tasks")
+    requests, every = _options.requests, _options.every
+    # Twice the guard: its second half is seen by nobody.
+    sizes = Sizes(
+        requests=requests,
+        forget_eval=min(100, 8 * requests),
+        heldout=_options.heldout,
+        guard=(64, 32),
+    )
+    split = make_split(stream, seed, Source("folder", _options.data_dir), sizes)
+    guard = [item.example() for v in split.guard.values() for item in v[: len(v) // 2]]
+    fresh = [item.example() for v in split.guard.values() for item in v[len(v) // 2 :]]
+    points = [_measure(loaded, split) | {"request": 0}]
+    going = _Going(loaded, settings, seed, split.retain_examples(), guard, fresh)
+    try:
+        for number, request in enumerate(split.requests(), 1):
+            going.take(request)
+            if number % every == 0 or number == requests:
+                points.append(_measure(loaded, split) | {"request": number})
+                going.measure_fresh()
+            if time.time() > _deadline:
+                break
+        result = going.result()
+    finally:
+        going.net.detach()
+    chance = find_task(stream).floors(split.forget)["random"]
+    return honest_scores(points, chance) | result | {"checkpoints": points}
+
+
+def honest_scores(points: Sequence[Row], chance: float) -> Row:
+    """Return the scores of a stream whose items are worth forgetting down to chance.
+
+    `forgetting` is over the items requested so far, floored at chance; `keeping` is what is left
+    of held-out accuracy; both are means over the checkpoints, in percent.
+    """
+    first, later = points[0], points[1:]
+    if not later:
+        return {}
+    before = _mean(first["by_request"])
+    held = _mean(first["heldout"].values())
+    seen = [_mean(p["by_request"][: p["request"]]) for p in later]
+    unseen = [p["by_request"][p["request"] :] for p in later]
+    known = max(before - chance, 1e-9)
+    forgetting = _mean(100 * max(0.0, before - max(f, chance)) / known for f in seen)
+    keeping = _mean(100 * _mean(p["heldout"].values()) / held for p in later)
+    retain = _mean(_mean(p["heldout"].values()) for p in later)
+    forget = _mean(p["forget"] for p in later)
+    last = later[-1]
+    nats = [x for part in last["losses"][: last["request"]] for x in part]
+    return {
+        "honest": harmonic(forgetting, keeping),
+        "forgetting": forgetting,
+        "keeping": keeping,
+        "seen": seen,
+        "not_yet": _mean(_mean(part) for part in unseen if part) if any(unseen) else None,
+        "not_yet_before": before,
+        "trade_off": trade_off(forget, retain),
+        "forget": forget,
+        "retain": retain,
+        "nats_after": _mean(nats),
+        "nats_largest": max(nats),
+        "nats_before": _mean(x for part in first["losses"] for x in part),
+    }
+
+
+def harmonic(a: float, b: float) -> float:
+    """Return the harmonic mean."""
+    return 2 * a * b / (a + b) if a + b > 0 else 0.0
+
+
+def _mean(values: Any) -> float:
+    numbers = list(map(float, values))
+    return sum(numbers) / len(numbers)
+
+
+def _measure(loaded: LoadedModel, split: Split) -> Row:
+    evaluator = Evaluator(loaded, 4 * _options.batch_size)
+    result = evaluate_task(evaluator, find_task(split.forget_task), split.forget, "forget")
+    known = {sample["key"]: sample for sample in result.samples}
+    right = [bool(known[item.key]["correct"]) for item in split.forget]
+    losses = [round(float(known[item.key]["loss"]), 4) for item in split.forget]
+    fixed = [value for value, counts in zip(right, split.is_fixed(), strict=True) if counts]
+    size = split.request_size
+    cuts = range(0, len(right), size)
+    heldout = {
+        name: evaluate_task(evaluator, find_task(name), items, "heldout")
+        for name, items in split.heldout.items()
+    }
+    return {
+        "forget": 100 * sum(fixed) / len(fixed),
+        "by_request": [100 * sum(right[i : i + size]) / size for i in cuts],
+        "losses": [losses[i : i + size] for i in cuts],
+        "heldout": {name: found.accuracy for name, found in heldout.items()},
+        "heldout_nats": {
+            name: _mean(float(sample["loss"]) for sample in found.samples)
+            for name, found in heldout.items()
+        },
+    }
+
+
+def _tofu(settings: Row, task: str, seed: int) -> Row:
+    loaded = _model("smollm2-tofu-full")
+    sizes = TofuSizes(requests=_options.requests, rows=_options.tofu_rows)
+    stream = make_tofu_stream(Source("folder", _options.data_dir), sizes)
+    retain, guard = stream.retain(seed, loaded.tokenizer)
+    used = {example.answer for example in [*retain, *guard]}
+    left = [row for row in stream.kept if row.answer not in used]
+    chosen = sample_indices(len(left), _FRESH, "tofu-fresh", seed)
+    fresh = [Example(f"Question: {left[i].question}\nAnswer: ", left[i].answer) for i in chosen]
+    going = _Going(loaded, settings, seed, retain, guard, fresh)
+    try:
+        for number, request in enumerate(stream.requests(seed, loaded.tokenizer), 1):
+            going.take(request)
+            if number % _options.every == 0:
+                going.measure_fresh()
+            # Measuring takes its time too.
+            if time.time() > _deadline - 100:
+                break
+        going.measure_fresh()
+        evaluator = Evaluator(loaded, 4 * _options.batch_size)
+        options = TofuOptions()
+        tofu = evaluate_tofu(evaluator, stream.sets, options)
+        privacy = evaluate_privacy(evaluator, stream.members, stream.non_members, options)
+        result = going.result()
+    finally:
+        going.net.detach()
+    said = [
+        {"question": row.question, "answer": row.answer, "said": figures["generated"][:200]}
+        for row, figures in list(zip(stream.sets["forget"], tofu.rows["forget"], strict=True))[::25]
+    ]
+    return {
+        "utility": tofu.model_utility,
+        "sets": {name: dict(values) for name, values in tofu.sets.items()},
+        "privacy": privacy.to_dict(),
+        "said": said,
+        "sizes": asdict(sizes),
+    } | result
+
+
+def line_of(row: Row) -> str:
+    """Return a cell in one line."""
+    head = f"{row['candidate']:<14} {row['task']:<10} {row['seed']}"
+    if "error" in row:
+        return f"{head} ERROR {row['error'][-900:]}"
+    tail = (
+        f"fresh x{row['fresh_ratio']:.2f} ({row['fresh_loss'][0]:.3f}) "
+        f"guard {row['guard_first']:.3f}>{row['guard_last']:.3f} "
+        f"{row['accepted']}/{row['requests']} {row['request_seconds']:.1f}s "
+        f"low {row['lowered']} {row['seconds']:.0f}s"
+    )
+    if row["task"] == "tofu":
+        sets = row["sets"]
+        figures = " ".join(
+            f"{name[:6]} p{sets[name]['probability']:.3f} r{sets[name]['rouge']:.3f}"
+            for name in ("forget", "retain", "real_authors", "world_facts")
+        )
+        return f"{head} {figures} U {row['utility']:.3f} mia {row['privacy']['mia_gap']:.3f} {tail}"
+    if "honest" not in row:
+        return f"{head} no checkpoint {tail}"
+    return (
+        f"{head} H {row['honest']:5.1f} (f {row['forgetting']:.0f} k {row['keeping']:.0f}) "
+        f"not yet {row['not_yet'] or 0:.0f} T {row['trade_off']:.1f} "
+        f"nats {row['nats_before']:.2f}>{row['nats_after']:.1f} max {row['nats_largest']:.0f} "
+        f"unknown {row['checkpoints'][0]['heldout_nats'][row['task']]:.2f} "
+        f"held {' '.join(f'{v:.0f}' for v in row['checkpoints'][-1]['heldout'].values())} {tail}"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,188 @@
+"""Solved steps until every forget example is as unknown as other answers are, and no further.
+
+Beyond the paper. As `solve_update`, but each example has its own level (`levels`), those that have
+reached it are held there, and there are as many short steps as it takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from tfrnet.data.examples import Encoded
+from tfrnet.methods.tfr.config import TFRConfig
+from tfrnet.methods.tfr.scoring import ScoreOptions
+from tfrnet.methods.tfr.sketch import with_rows
+from tfrnet.methods.tfr.state import ChannelState
+from tfrnet.methods.tfr.steps.common import Candidate, RiskScores, judge, recovery_pool
+from tfrnet.methods.tfr.steps.levels import (
+    AnswerOdds,
+    Goal,
+    form_of,
+    key_of,
+    level_of,
+    rival_examples,
+)
+from tfrnet.methods.tfr.steps.neighbours import likeness, nearest_to_any, prompt_states, ranked
+from tfrnet.methods.tfr.steps.solve import (
+    Constraints,
+    forget_rows,
+    guarded_step,
+    move_cost,
+    solved_step,
+    wanted_falls,
+)
+from tfrnet.methods.tfr.trial_model import TrialModel
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+Losses = Callable[[list[Encoded]], torch.Tensor]
+
+# How much farther the next step may reach after one that went its whole way.
+_FARTHER = 1.5
+_LEAST_REACH = 0.1
+# The share of a request's retain examples that are those nearest to it; the rest are drawn.
+_NEAR = 0.5
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What the untouched model says of a request.
+
+    `retain` are its retain examples and `retain_losses` theirs, `rivals` other answers to its
+    prompts, `odds` what is lowered and how far.
+    """
+
+    retain: list[Encoded]
+    retain_losses: torch.Tensor
+    rivals: list[Encoded]
+    odds: AnswerOdds
+
+
+@dataclass(frozen=True)
+class Untouched:
+    """The retained examples as the untouched model sees them: states of prompts, and losses.
+
+    It hangs on nothing but the model and the examples, so a resumed stream finds the same again.
+    """
+
+    retain: list[Encoded]
+    states: torch.Tensor
+    losses: torch.Tensor
+
+    @classmethod
+    def of(
+        cls, model: PreTrainedModel, retain: list[Encoded], losses: Losses, options: ScoreOptions
+    ) -> Untouched:
+        """Look at retained examples with a model whose mask is all ones."""
+        return cls(retain, prompt_states(model, retain, options), losses(retain))
+
+    def calibrate(
+        self,
+        model: PreTrainedModel,
+        forget: list[Encoded],
+        order: list[int],
+        losses: Losses,
+        options: ScoreOptions,
+        config: TFRConfig,
+    ) -> Calibration:
+        """Look at a request with the same model; `order` says which other examples are drawn."""
+        cosines = likeness(prompt_states(model, forget, options), self.states)
+        forms = [
+            form_of(example, [self.retain[i] for i in places])
+            for example, places in zip(forget, ranked(cosines).tolist(), strict=True)
+        ]
+        rivals = [rival_examples(*pair) for pair in zip(forget, forms, strict=True)]
+        flat = [rival for own in rivals for rival in own]
+        found = iter(losses(flat).tolist() if flat else [])
+        goals = {
+            key_of(example): Goal(
+                form, level_of(form, [next(found) for _ in own], config.level_quantile)
+            )
+            for example, form, own in zip(forget, forms, rivals, strict=True)
+        }
+        chosen = mixed(
+            nearest_to_any(cosines, round(_NEAR * config.retain_examples)),
+            order,
+            config.retain_examples,
+        )
+        return Calibration(
+            [self.retain[i] for i in chosen], self.losses[chosen], flat, AnswerOdds(goals)
+        )
+
+
+def mixed(first: list[int], order: list[int], count: int) -> list[int]:
+    """Return `count` places: the first ones, then others in their order."""
+    known = set(first)
+    return [*first, *[i for i in order if i not in known][: count - len(first)]]
+
+
+def calibrate_update(
+    calibration: Calibration,
+    state: ChannelState,
+    scores: RiskScores,
+    guard_before: float,
+    model: TrialModel,
+    config: TFRConfig,
+) -> Candidate:
+    """Return the mask after as many steps as it takes, or as the guard allows."""
+    kept = Constraints(
+        state,
+        scores,
+        model,
+        config,
+        untouched=calibration.retain_losses if config.give_back else None,
+        rivals=calibration.rivals if config.hold_rivals else (),
+    )
+    fisher = kept.running_fisher(state.fisher)
+    cost = move_cost(fisher, config)
+    pool = recovery_pool(state, scores, config)
+    odds, targets = calibration.odds, calibration.odds.targets(model.examples.forget)
+    mask, attempts, reach = state.mask, 0, config.step_margin
+    verdict = judge(guard_before, guard_before, config)
+    # Where no channel may move there is nothing to solve.
+    for _ in range(0 if config.budget == 0 else config.steps):
+        forget = model.forget_gradients(mask, odds.values)
+        falls = wanted_falls(forget.values, targets.to(forget.values), reach)
+        if not bool((falls > 0).any()) or reach < _LEAST_REACH:
+            break
+        wanted = [*forget_rows(forget.gradients, falls, config), *kept.rows(mask)]
+        with model.cost.time("solve"):
+            move = solved_step(mask, wanted, cost, pool, config)
+        step = guarded_step(mask, move, verdict, model, config)
+        attempts += step.tries
+        if step.verdict.accepted:
+            mask, verdict = step.mask, step.verdict
+            kept.take_step(step.guard_losses)
+            reach = min(config.step_margin, reach * (_FARTHER if step.share == 1 else step.share))
+        else:
+            if mask is state.mask:
+                mask, verdict = step.mask, step.verdict
+            # Else the guard's tolerance is used up: what is still known stays so.
+            break
+    remembered, note = state.forgotten, _idle_reason(config)
+    if attempts and verdict.accepted:
+        forget = model.forget_gradients(mask, odds.values)
+        if remembered is not None:
+            remembered = with_rows(remembered, forget.gradients)
+        above = int((forget.values > targets.to(forget.values)).sum())
+        note = f"{above} of {len(targets)} examples above their level" if above else ""
+    return Candidate(
+        ChannelState(mask, scores.trajectory, fisher, remembered),
+        verdict,
+        (mask < state.mask).nonzero().flatten(),
+        int(pool.sum()),
+        int((mask > state.mask).sum()),
+        attempts,
+        note,
+    )
+
+
+def _idle_reason(config: TFRConfig) -> str:
+    if config.budget == 0:
+        return "nothing to do: the budget is 0"
+    return "nothing to do: every example is at its level already"

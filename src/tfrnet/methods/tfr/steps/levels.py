@@ -1,0 +1,139 @@
+"""How likely an answer is to be when the model does not know it: as likely as other answers.
+
+Beyond the paper. The others are answers of retained examples with a similar prompt. Where these
+are made of a few symbols (yes and no, digits), an answer is unknown when at its weakest token it is
+no likelier than a guess. Any other is unknown when it is no likelier, per token, than the others
+after the same prompt.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from tfrnet.data.examples import Encoded
+from tfrnet.methods.tfr.steps.margins import log_odds
+from tfrnet.models.forward import Batch, answer_logits, mean_by_example, token_losses
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+# So many of the nearest retained examples show what an answer looks like.
+_SHOWN = 48
+# Of so many tokens at most are answers that are written in symbols.
+_SYMBOLS = 16
+# With so many other answers at most one is compared.
+_RIVALS = 16
+# Log-odds among symbols of a guess; for a label it is that of chance, if that is higher.
+_GUESS = -1.0
+_SMALLEST_LOSS = 1e-6
+
+# A prompt and an answer: what tells an example from others.
+Key = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Form:
+    """What answers to prompts like an example's look like: symbols, or whole answers as rivals."""
+
+    symbols: tuple[int, ...]
+    rivals: tuple[tuple[int, ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What an example's answer looks like, and at which log-odds it is unknown."""
+
+    form: Form
+    level: float
+
+
+def form_of(example: Encoded, nearest: Sequence[Encoded], rivals: int = _RIVALS) -> Form:
+    """Return the form of an example's answer, given retained examples, the nearest first."""
+    own, shown = answer_of(example), [answer_of(other) for other in nearest[:_SHOWN]]
+    # Most of the nearest decide; a few of another kind do not matter.
+    counts = Counter(token for answer in shown for token in set(answer))
+    symbols = {token for token, times in counts.items() if times > 1} | set(own)
+    covered = sum(set(answer) <= symbols for answer in shown)
+    if 1 < len(symbols) <= _SYMBOLS and covered > len(shown) / 2:
+        return Form(tuple(sorted(symbols)))
+    others = [other for other in dict.fromkeys(map(answer_of, nearest)) if other != own]
+    alike = [other for other in others if len(own) <= 2 * len(other) <= 4 * len(own)]
+    return Form((), tuple((alike or others)[:rivals]))
+
+
+def rival_examples(example: Encoded, form: Form) -> list[Encoded]:
+    """Return the example's prompt with each of the other answers."""
+    prompt = example.ids[: example.answer_start]
+    return [Encoded(prompt + rival, example.answer_start) for rival in form.rivals]
+
+
+def level_of(form: Form, rival_losses: Sequence[float], quantile: float) -> float:
+    """Return the log-odds at which an answer of this form counts as unknown.
+
+    `quantile` 0 compares it with the likeliest rival, 0.5 with the one in the middle.
+    """
+    if form.symbols:
+        return max(_GUESS, -math.log(len(form.symbols) - 1))
+    if not rival_losses:
+        return _GUESS
+    loss = float(torch.tensor(rival_losses).quantile(quantile))
+    return float(log_odds(torch.tensor(loss)))
+
+
+class AnswerOdds:
+    """The number that a calibrated step lowers: the log-odds of every answer of a request.
+
+    Those of symbols are taken at the weakest token and among symbols, others per token.
+    """
+
+    def __init__(self, goals: Mapping[Key, Goal]) -> None:
+        self._goals = goals
+
+    def targets(self, examples: Sequence[Encoded]) -> torch.Tensor:
+        """Return the log-odds at which each answer is unknown. [B]."""
+        return torch.tensor([self._goals[key_of(example)].level for example in examples])
+
+    def values(self, model: PreTrainedModel, batch: Batch) -> torch.Tensor:
+        """Return the log-odds of each answer. [B]."""
+        logits = answer_logits(model, batch)
+        means = mean_by_example(token_losses(logits, batch.targets), batch)
+        answers = torch.split(batch.targets.cpu(), batch.answer_tokens.tolist())
+        parts = torch.split(logits, batch.answer_tokens.tolist())
+        found = []
+        for prompt, answer, part, mean in zip(batch.prompts, answers, parts, means, strict=True):
+            symbols = self._goals[prompt, tuple(answer.tolist())].form.symbols
+            found.append(weakest_odds(part, answer, symbols) if symbols else odds_of(mean))
+        return torch.stack(found)
+
+
+def weakest_odds(
+    logits: torch.Tensor, answer: torch.Tensor, symbols: Sequence[int]
+) -> torch.Tensor:
+    """Return the log-odds among symbols of the weakest token, smoothly: -log mean exp(-odds)."""
+    own = answer.to(logits.device).unsqueeze(1)
+    among = torch.tensor(symbols, device=logits.device)
+    others = logits[:, among].masked_fill(among == own, -torch.inf).logsumexp(1)
+    odds = logits.gather(1, own).squeeze(1) - others
+    return -((-odds).logsumexp(0) - torch.tensor(float(len(answer))).log())
+
+
+def odds_of(losses: torch.Tensor) -> torch.Tensor:
+    """Return log(p / (1 - p)) for p = exp(-loss), also for large losses."""
+    losses = losses.clamp(min=_SMALLEST_LOSS)
+    return -(losses + torch.log(-torch.expm1(-losses)))
+
+
+def answer_of(example: Encoded) -> tuple[int, ...]:
+    """Return the tokens of an example's answer."""
+    return example.ids[example.answer_start :]
+
+
+def key_of(example: Encoded) -> Key:
+    """Return what tells an example from others."""
+    return example.ids[: example.answer_start], answer_of(example)

@@ -1,0 +1,57 @@
+"""Which retained examples are most like those of a request: by what a model makes of the prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from tfrnet.data.examples import Encoded
+from tfrnet.methods.tfr.scoring import ScoreOptions
+from tfrnet.models.forward import collate, frozen, input_device
+from tfrnet.models.layers import decoder_layers, hidden_after_each
+from tfrnet.models.parts import in_parts
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+
+@torch.no_grad()
+def prompt_states(
+    model: PreTrainedModel, examples: Sequence[Encoded], options: ScoreOptions
+) -> torch.Tensor:
+    """Return the middle layer's output where each answer begins, on the CPU. [n, D]."""
+    layers, device = decoder_layers(model), input_device(model)
+    middle = layers[(len(layers) - 1) // 2]
+
+    def states_of(part: list[int]) -> torch.Tensor:
+        batch = collate([examples[i] for i in part], device)
+        (states,) = hidden_after_each(model, [middle], batch.input_ids, batch.attention_mask)
+        ends = torch.tensor([examples[i].answer_start - 1 for i in part])
+        return states.float().cpu()[torch.arange(len(part)), ends]
+
+    groups = options.groups(examples)
+    with frozen(model):
+        found = [state for group in groups for state in torch.cat(in_parts(group, states_of))]
+    places = torch.tensor([i for group in groups for i in group])
+    return torch.stack(found)[places.argsort()]
+
+
+def likeness(asked: torch.Tensor, known: torch.Tensor) -> torch.Tensor:
+    """Return the cosines of states [n, D] with others [m, D], less the others' mean. [n, m]."""
+    middle = known.mean(0)
+    rows = torch.nn.functional.normalize(asked - middle, dim=1)
+    return rows @ torch.nn.functional.normalize(known - middle, dim=1).T
+
+
+def ranked(cosines: torch.Tensor) -> torch.Tensor:
+    """Return the columns of each row, the nearest first. [n, m]."""
+    return cosines.argsort(dim=1, descending=True, stable=True)
+
+
+def nearest_to_any(cosines: torch.Tensor, count: int) -> list[int]:
+    """Return `count` columns: each row's nearest first, then each row's second, and so on."""
+    # A column's turn is its best rank in any row.
+    turns = dict.fromkeys(ranked(cosines).T.flatten().tolist())
+    return list(turns)[:count]

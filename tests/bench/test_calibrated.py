@@ -1,0 +1,91 @@
+"""The page about calibrated forgetting holds what its cells say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pytest
+
+from benchmarks.calibrated import harmonic, honest_scores
+from tfrnet import TFRConfig
+from tfrnet_bench.constants import FIRST_TUNING_SEED
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+PAGE = (FOLDER / "notebook" / "calibrated.md").read_text()
+LINES = (FOLDER / "results" / "research" / "calibrated.jsonl").read_text().splitlines()
+CELLS: list[dict[str, Any]] = [json.loads(line) for line in LINES]
+MEASURED = [cell for cell in CELLS if "error" not in cell]
+STREAMS = [cell for cell in MEASURED if "honest" in cell]
+# Settings that did not help, or are constants now.
+DROPPED = {"secret_tokens", "level_rivals"}
+
+
+def name_of(cell: dict[str, Any]) -> str:
+    return f"{cell['candidate']}-{cell['task']}-{cell['seed']}"
+
+
+def test_all_cells_are_of_tuning_seeds():
+    assert min(cell["seed"] for cell in CELLS) >= FIRST_TUNING_SEED
+    assert f"{len(CELLS) - len(MEASURED)} cells" in PAGE.replace("Five", "5")
+
+
+@pytest.mark.parametrize("cell", STREAMS, ids=name_of)
+def test_a_streams_row_is_that_of_its_cell(cell):
+    scores = f"{cell['honest']:.1f} ({cell['forgetting']:.0f}, {cell['keeping']:.0f})"
+    wanted = (cell["candidate"], scores, f"| {cell['request_seconds']:.1f} |")
+    assert any(all(part in line for part in wanted) for line in PAGE.splitlines())
+
+
+@pytest.mark.parametrize("cell", [cell for cell in MEASURED if cell["task"] == "tofu"], ids=name_of)
+def test_tofus_row_is_that_of_its_cell(cell):
+    if cell["requests"] < 20:
+        return
+    retain = cell["sets"]["retain"]["probability"]
+    assert any(cell["candidate"] in line and f"{retain:.3f}" in line for line in PAGE.splitlines())
+
+
+def test_the_presets_means_are_those_of_its_cells():
+    """Rivals do not act on symbols: there the variant without them is the same."""
+    for name, shown in (("fit", "95.1 and 97.1"), ("default", "92.8 and 90.3")):
+        means = []
+        for seed in (1000, 1001):
+            own = [c for c in STREAMS if c["seed"] == seed]
+            picked = [
+                c
+                for c in own
+                if c["candidate"]
+                == ("fit-rivals-q50" if name == "fit" and c["task"] == "openbookqa" else name)
+            ]
+            assert len(picked) == 3
+            means.append(fmean(c["honest"] for c in picked))
+        assert " and ".join(f"{mean:.1f}" for mean in means) == shown
+        assert shown in PAGE
+
+
+def test_the_preset_is_the_cells_setting():
+    (settings, *others) = [c["settings"] for c in CELLS if c["candidate"] == "fit-rivals-q50"]
+    assert all(other == settings for other in others)
+    assert TFRConfig.from_dict(settings) == TFRConfig.preset("calibrated")
+
+
+@pytest.mark.parametrize("cell", CELLS, ids=name_of)
+def test_a_cells_settings_still_mean_something(cell):
+    TFRConfig.from_dict({k: v for k, v in cell["settings"].items() if k not in DROPPED})
+
+
+def test_scores_count_requested_items_only():
+    points = [
+        {"request": 0, "by_request": [100, 100], "heldout": {"a": 80}, "losses": [[0.1], [0.1]]},
+        {"request": 1, "by_request": [50, 100], "heldout": {"a": 60}, "losses": [[3.0], [0.1]]},
+    ]
+    for point in points:
+        point["forget"] = fmean(point["by_request"])
+    scores = honest_scores(points, 25.0)
+    assert scores["forgetting"] == pytest.approx(100 * 50 / 75)
+    assert scores["keeping"] == 75
+    assert scores["honest"] == pytest.approx(harmonic(100 * 50 / 75, 75))
+    assert scores["not_yet"] == 100
+    assert scores["nats_after"] == 3

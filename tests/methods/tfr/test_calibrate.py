@@ -1,0 +1,221 @@
+"""A calibrated step: forms, levels, and where it stops."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import pytest
+import torch
+
+from tests import tiny
+from tfrnet import TFRConfig, TFRNet
+from tfrnet.core.errors import InputError
+from tfrnet.core.team import Team
+from tfrnet.data.examples import Encoded
+from tfrnet.masking.mask import ChannelMask
+from tfrnet.methods.tfr.scoring import ExampleGradients, ScoreOptions
+from tfrnet.methods.tfr.steps import calibrate
+from tfrnet.methods.tfr.steps.calibrate import mixed
+from tfrnet.methods.tfr.steps.levels import (
+    form_of,
+    level_of,
+    odds_of,
+    rival_examples,
+    weakest_odds,
+)
+from tfrnet.methods.tfr.steps.neighbours import likeness, nearest_to_any, prompt_states
+from tfrnet.methods.tfr.steps.solve import RetainConstraints, wanted_falls
+
+PROMPT = (9, 8)
+FULL = {"give_back": True, "hold_rivals": True, "level_quantile": 0.5}
+# Other prompts than those of the retained examples, and answers of words.
+RETAIN = tiny.examples(20, 100)
+
+
+def answers(*given: tuple[int, ...]) -> list[Encoded]:
+    return [Encoded((*PROMPT, *answer), 2) for answer in given]
+
+
+# Forms and levels
+
+
+def test_a_label_is_unknown_at_chance() -> None:
+    form = form_of(Encoded((7, 1), 1), answers(*[(1,), (2,)] * 10))
+    assert form.symbols == (1, 2)
+    assert level_of(form, [], 0.5) == 0
+
+
+def test_digits_are_symbols_and_unknown_at_a_guess() -> None:
+    digits = [(i % 10, (3 * i) % 10) for i in range(40)]
+    form = form_of(Encoded((7, 1, 5), 1), answers(*digits))
+    assert form.symbols == tuple(range(10))
+    assert level_of(form, [], 0.5) == -1
+
+
+def test_words_have_rivals() -> None:
+    words = [(100 + i, 200 + i) for i in range(40)]
+    form = form_of(Encoded((7, 100, 200), 1), answers(*words), rivals=4)
+    assert form.symbols == ()
+    assert form.rivals == tuple(words[1:5])
+    assert rival_examples(Encoded((7, 100, 200), 1), form)[0] == Encoded((7, 101, 201), 1)
+
+
+def test_rivals_are_about_as_long_where_there_are_such() -> None:
+    long = [tuple(range(50 * i, 50 * i + 9)) for i in range(2, 20)]
+    form = form_of(Encoded((7, 1, 2), 1), answers(*long, (30, 31)))
+    assert form.rivals == ((30, 31),)
+
+
+def test_a_level_is_a_quantile_of_the_rivals() -> None:
+    form = form_of(Encoded((7, 100, 200), 1), answers(*[(i, i + 1) for i in range(50, 90, 2)]))
+    losses = [4.0, 6.0, 8.0]
+    assert level_of(form, losses, 0) == pytest.approx(float(odds_of(torch.tensor(4.0))))
+    assert level_of(form, losses, 0.5) == pytest.approx(float(odds_of(torch.tensor(6.0))))
+
+
+def test_odds_are_those_of_the_probability() -> None:
+    losses = -torch.tensor([0.5, 0.8]).log()
+    assert odds_of(losses).tolist() == pytest.approx([0, math.log(4)], abs=1e-6)
+    assert float(odds_of(torch.tensor(200.0))) == -200
+
+
+def test_the_weakest_token_counts() -> None:
+    logits = torch.tensor([[5.0, 0.0, 0.0], [0.0, 0.0, -9.0]])
+    value = weakest_odds(logits, torch.tensor([0, 0]), (0, 1))
+    assert 0 < float(value) < math.log(2) + 0.01
+
+
+def test_what_is_at_its_level_is_not_lowered() -> None:
+    falls = wanted_falls(torch.tensor([2.0, -3.0, 9.0]), torch.tensor([0.0, -3.0, 1.0]), 3.0)
+    assert falls.tolist() == [2.5, 0, 3]
+
+
+# Neighbours
+
+
+def test_each_rows_nearest_come_first() -> None:
+    known = torch.eye(4)
+    cosines = likeness(known[[2, 0]], known)
+    assert set(nearest_to_any(cosines, 2)) == {0, 2}
+
+
+def test_the_nearest_are_not_drawn_again() -> None:
+    assert mixed([4, 1], [0, 1, 2, 3, 4], 4) == [4, 1, 0, 2]
+    assert mixed([1, 0], [0, 1], 4) == [1, 0]
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_states_come_in_the_order_of_the_examples(family) -> None:
+    model = tiny.make_model(family)
+    examples = [Encoded(tuple(range(3, 3 + n)), n - 2) for n in (9, 4, 7, 5)]
+    together = prompt_states(model, examples, ScoreOptions(batch_size=3))
+    alone = [prompt_states(model, [each], ScoreOptions())[0] for each in examples]
+    torch.testing.assert_close(together, torch.stack(alone))
+
+
+# What is kept
+
+
+def test_retained_examples_are_asked_back_to_where_they_were_but_not_all_at_once() -> None:
+    # Probabilities of 0.5 now, once 0.8, 0.9999 and 0.2.
+    now = torch.full((3,), math.log(2))
+    once = -torch.tensor([0.8, 0.9999, 0.2]).log()
+    rows = RetainConstraints(ExampleGradients(torch.eye(3), now), 0.0, 3.0, once).each(now)
+    assert rows.falls.tolist() == pytest.approx([-math.log(4), -2, 0], abs=1e-5)
+
+
+# Requests
+
+
+def forget(tokenizer, count=1, *, compiled=False, **changes):
+    settings = {"guard_relative": 1, "retain_examples": 8, "steps": 6} | changes
+    config = TFRConfig(step="calibrate", **settings)
+    model = tiny.make_trained_model()
+    net = TFRNet(model, tokenizer, RETAIN, config, batch_size=4, compiled=compiled)
+    outcomes = [net.forget(request) for request in tiny.requests(count)]
+    net.detach()
+    return outcomes, net.state
+
+
+@pytest.mark.parametrize("more", [{}, FULL, {"use_retain": False}, {"memory_rows": 0}])
+def test_a_request_lowers_answers_within_the_mask(tokenizer, more) -> None:
+    (outcome,), state = forget(tokenizer, **more)
+    assert outcome.accepted
+    assert outcome.forget_loss_after > outcome.forget_loss_before
+    assert bool(((state.mask >= 0) & (state.mask <= 1)).all())
+    assert (state.forgotten is None) == (more.get("memory_rows") == 0)
+
+
+def test_where_all_is_unknown_already_nothing_moves(tokenizer, monkeypatch) -> None:
+    monkeypatch.setattr(calibrate, "level_of", lambda *_: 100.0)
+    (outcome,), state = forget(tokenizer)
+    assert outcome.reason == "nothing to do: every example is at its level already"
+    assert bool((state.mask == 1).all())
+
+
+def test_without_a_budget_nothing_moves(tokenizer) -> None:
+    (outcome,), state = forget(tokenizer, budget=0)
+    assert outcome.reason == "nothing to do: the budget is 0"
+    assert bool((state.mask == 1).all())
+
+
+def test_a_guard_that_allows_nothing_rejects(tokenizer) -> None:
+    (outcome,), state = forget(tokenizer, guard_relative=0, backtracks=0)
+    assert not outcome.accepted
+    assert bool((state.mask == 1).all())
+
+
+def test_compiled_layers_give_the_same_mask(tokenizer, monkeypatch) -> None:
+    monkeypatch.setattr(
+        ChannelMask, "compiled", functools.partialmethod(ChannelMask.compiled, "aot_eager")
+    )
+    (_, plain), (_, compiled) = (forget(tokenizer, 1, compiled=c, **FULL) for c in (False, True))
+    torch.testing.assert_close(plain.mask, compiled.mask, atol=1e-4, rtol=1e-3)
+
+
+def test_new_retain_data_is_looked_at_anew(tokenizer) -> None:
+    config = TFRConfig(step="calibrate", guard_relative=1, retain_examples=8, **FULL)
+    net = TFRNet(tiny.make_trained_model(), tokenizer, RETAIN, config, batch_size=4)
+    first, second = tiny.requests(2)
+    net.forget(first)
+    before = net._untouched
+    net.forget(second, tiny.examples(20, 200))
+    assert before is not None
+    assert net._untouched is not before
+    assert net._untouched.retain is net._retain_encoded
+    # It was the untouched model that looked, not the masked one.
+    net.mask.set(torch.ones_like(net.state.mask))
+    assert torch.equal(net._untouched.losses, net._losses(net._retain_encoded))
+    net.detach()
+
+
+def test_several_processes_are_refused_before_the_model_is_touched(tokenizer) -> None:
+    class Two(Team):
+        size = 2
+
+    model = tiny.make_model()
+    config = TFRConfig.preset("calibrated")
+    with pytest.raises(InputError, match="step=calibrate runs in one process"):
+        TFRNet(model, tokenizer, RETAIN, config, batch_size=4, team=Two())
+    TFRNet(model, tokenizer, RETAIN, config, batch_size=4).detach()  # no mask was left on it
+
+
+def test_the_preset_is_the_variant_that_was_measured() -> None:
+    config = TFRConfig.preset("calibrated")
+    changed = {
+        name: value
+        for name, value in config.to_dict().items()
+        if value != getattr(TFRConfig(), name)
+    }
+    assert changed == {
+        "step": "calibrate",
+        "steps": 10,
+        "step_margin": 3.0,
+        "retain_examples": 240,
+        "retain_stiffness": 1000.0,
+        "guard_absolute": 0.02,
+        "memory_rows": 160,
+        "memory_stiffness": 10.0,
+        **FULL,
+    }
