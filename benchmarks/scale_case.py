@@ -176,7 +176,8 @@ def settings(case: Case, bench: Bench) -> Settings:
     }
     if not trained:
         wanted["target_modules"] = _modules(case.channels)
-    return kind.from_dict(values | {key: wanted[key] for key in wanted if key in values})
+    # What a method does not have, or has no effect under its step, stays as it is.
+    return kind.from_record(values | {key: wanted[key] for key in wanted if key in values})
 
 
 def _modules(channels: str) -> str | list[str]:

@@ -19,6 +19,9 @@ from tfrnet.distributed.processes import ProcessTeam
 from tfrnet.method_state import verify_state
 from tfrnet.state.store import StateStore
 
+# Processes are started and waited for in every one.
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("who", [0, 1])
 def test_a_process_that_dies_leaves_the_state_and_the_same_command_goes_on(

@@ -28,6 +28,7 @@ def test_of_other_commands_only_the_first_process_does_anything() -> None:
 
 
 @pytest.mark.long
+@pytest.mark.slow
 def test_accelerate_launches_it(command: list[object], tmp_path: Path, launcher: Launcher) -> None:
     """The same without our launcher, as a user starts it; who was started leaves its rank."""
     own, other = tmp_path / "own", tmp_path / "other"

@@ -13,6 +13,7 @@ from tfrnet.demo.story import prepare_folder
 
 @pytest.mark.real
 @pytest.mark.long
+@pytest.mark.slow
 def test_the_demo_forgets_and_keeps(tmp_path):
     out = tmp_path / "demo"
     command = [Path(sys.executable).with_name("tfrnet"), "demo", "--out", out, "--json"]

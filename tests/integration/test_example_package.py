@@ -18,7 +18,7 @@ PROJECT = Path(__file__).parents[1] / "example_package"
 # Without the setting of the methods that sample their retain data.
 FEW = FAST[:-2]
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.slow]
 
 
 def in_process_of_its_own(packages: Path) -> Tfrnet:

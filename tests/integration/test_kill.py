@@ -197,6 +197,7 @@ def at_random_moment(
     return meddle
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", range(MOMENTS))
 def test_a_stream_killed_at_a_random_moment_ends_in_the_same_bits(
     server: Server, arguments: list[str], undisturbed: Undisturbed, tmp_path: Path, moment: int
@@ -260,6 +261,7 @@ def test_ctrl_c_ends_with_130_and_one_line_and_the_same_command_goes_on(
     assert_same_end(state, undisturbed.state)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", [0, 1, 7])
 def test_ctrl_c_at_a_random_moment_leaves_a_sound_state(
     server: Server, arguments: list[str], undisturbed: Undisturbed, tmp_path: Path, moment: int
@@ -305,6 +307,7 @@ def test_a_second_process_on_the_same_state_is_told_and_the_first_is_not_disturb
 
 
 @pytest.mark.long
+@pytest.mark.slow
 def test_the_installed_command_killed_in_mid_stream_resumes(
     arguments: list[str], undisturbed: Undisturbed, tmp_path: Path
 ) -> None:

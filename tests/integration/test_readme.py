@@ -43,6 +43,7 @@ def workplace(tmp_path, monkeypatch, tiny_folder):
 
 
 @pytest.mark.long
+@pytest.mark.slow
 def test_every_command_runs_as_written(workplace, monkeypatch, capsys):
     shown = {shlex.split(command)[1] for command in COMMANDS}
     assert shown >= {"run", "forget", "status", "history", "verify", "rollback", "export"}

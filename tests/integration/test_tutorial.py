@@ -24,6 +24,7 @@ def empty_folder(tmp_path, monkeypatch, tiny_folder):
 
 
 @pytest.mark.long
+@pytest.mark.slow
 def test_it_runs_as_written(empty_folder, tfrnet, capsys):
     said = ""
     for language, block in BLOCKS:

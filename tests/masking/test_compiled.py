@@ -56,6 +56,7 @@ def everything(model, backend=None):
     return found + hidden
 
 
+@pytest.mark.slow
 def test_all_is_as_with_hooks_and_the_code_is_shared_by_layers_and_shapes():
     model = tiny.make_model("llama")
     expected = everything(model)
@@ -70,6 +71,7 @@ def test_all_is_as_with_hooks_and_the_code_is_shared_by_layers_and_shapes():
     assert counters["stats"]["unique_graphs"] == 3
 
 
+@pytest.mark.slow
 def test_inductor_gives_the_losses_of_the_masked_model():
     model = tiny.make_model("llama")
     index = all_channels(model)

@@ -182,6 +182,7 @@ def test_a_model_that_a_method_has_damaged_is_loaded_anew(
 
 
 @pytest.mark.long
+@pytest.mark.slow
 def test_several_processes_share_a_grid_and_one_may_die(tmp_path: Path, tiny_folder: Path):
     plan = make_plan(tiny_folder, methods=("ga",), streams=("arithmetic", "openbookqa", "boolq"))
     machine, out = make_machine(tmp_path, workers=2), tmp_path / "out"

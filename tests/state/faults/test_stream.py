@@ -61,6 +61,7 @@ def open_session(model, tokenizer, undisturbed: Path, tmp_path: Path) -> Callabl
     return lambda: session_on(model, tokenizer, tmp_path / "state")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "half"), points(COMMIT))
 def test_a_stream_killed_in_mid_commit_resumes_to_the_same_bits(
     tmp_path: Path, open_session, undisturbed: Path, number: int, half: bool
@@ -82,6 +83,7 @@ def test_a_stream_killed_in_mid_commit_resumes_to_the_same_bits(
     assert tensors(tmp_path / "state") == tensors(undisturbed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "half"), points(COMMIT))
 def test_a_session_goes_on_after_a_full_disk_to_the_same_bits(
     tmp_path: Path, open_session, undisturbed: Path, number: int, half: bool

@@ -46,6 +46,21 @@ _PAPER: dict[str, Any] = {
 FISHER: dict[str, Any] = {"step": "fisher", "steps": 2, "budget": 2048, "backtracks": 4}
 # What the search chose of it.
 _TUNED_FISHER: dict[str, Any] = {"step_guard": 0.075, "steps": 4, "guard_relative": 0.15}
+# What the first results were filed under, though it has no effect with every step.
+_FILED_ANYWAY = (
+    "suppress_strength",
+    "recovery_threshold",
+    "retain_gain",
+    "current_penalty",
+    "history_penalty",
+    "hit_penalty",
+    "recover_strength",
+    "steps",
+    "fisher_decay",
+    "fisher_damping",
+    "step_guard",
+    "forget_ceiling",
+)
 # The step after `solve`, measured on tuning seeds only: benchmarks/notebook/calibrated.md.
 _CALIBRATED: dict[str, Any] = {
     "step": "calibrate",
@@ -62,21 +77,6 @@ _CALIBRATED: dict[str, Any] = {
 }
 # The steps that are the solution of a least move.
 SOLVED = ("solve", "calibrate")
-# What the first results were filed under, though it has no effect with every step.
-_FILED_ANYWAY = (
-    "suppress_strength",
-    "recovery_threshold",
-    "retain_gain",
-    "current_penalty",
-    "history_penalty",
-    "hit_penalty",
-    "recover_strength",
-    "steps",
-    "fisher_decay",
-    "fisher_damping",
-    "step_guard",
-    "forget_ceiling",
-)
 
 
 @dataclass(frozen=True)
