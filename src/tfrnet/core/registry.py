@@ -41,16 +41,14 @@ class Registry:
 
     def find(self, name: str) -> Any:
         """Return a part by its name."""
-        own = self._own()
-        if name in own:
-            return getattr(self._module(own[name]), self.attribute)
-        points = _entry_points(self.group)
-        if name not in points:
+        own, points = self._own(), _entry_points(self.group)
+        if name not in own and name not in points:
             known = ", ".join(self.names())
             raise InputError(f"unknown {self.kind} {name!r}; the {self.kind}s are {known}")
-        problem = f"the {self.kind} {name!r} of package {_package(points[name])} cannot be loaded"
+        place = own.get(name) or f"package {_package(points[name])}"
+        problem = f"the {self.kind} {name!r} of {place} cannot be loaded"
         try:
-            found = points[name].load()
+            found = self._module(own[name]) if name in own else points[name].load()
         except Exception as error:
             raise InputError(f"{problem}: {type(error).__name__}: {error}") from error
         if isinstance(found, ModuleType):

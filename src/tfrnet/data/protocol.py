@@ -42,7 +42,8 @@ class Sizes:
         if self.forget_eval > self.requests * self.request_size:
             raise InputError(
                 f"forget_eval {self.forget_eval} is larger than the "
-                f"{self.requests * self.request_size} items that are forgotten"
+                f"{self.requests * self.request_size} items that are forgotten; evaluate fewer "
+                "(split: --evaluated)"
             )
 
 

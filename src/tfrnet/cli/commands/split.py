@@ -46,6 +46,9 @@ def command(
     output.say(f"{out}: {requests} requests of {request_size}, task {task}, seed {seed}")
     for name, count in counts.items():
         output.say(f"  {name:<22}{count:>5}")
-    output.say(f"next: tfrnet run --stream {out}/requests.jsonl --retain {out}/retain.jsonl")
+    output.say(
+        f"next: tfrnet run --stream {out}/requests.jsonl --retain {out}/retain.jsonl "
+        f"--guard {out}/guard.jsonl"
+    )
     output.result("split", {"out": str(out), "task": task, "seed": seed, "parts": counts})
     return 0
