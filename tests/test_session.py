@@ -414,6 +414,7 @@ def test_a_repair_is_said_to_users_of_the_library_too(
         open_session().close()
 
 
+@pytest.mark.slow
 def test_compiled_layers_give_the_same_requests_and_the_ledger_says_so(
     open_session, tmp_path, monkeypatch
 ):

@@ -3,11 +3,14 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from benchmarks import passes
 
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 def test_every_case_is_measured_compiled_and_not(tmp_path, monkeypatch):
     monkeypatch.setattr(passes, "SCORING", [(512, False), (1024, True)])
     monkeypatch.setattr(passes, "GUARD", [4096])

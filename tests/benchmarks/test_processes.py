@@ -3,10 +3,13 @@
 import json
 from dataclasses import asdict
 
+import pytest
+
 from benchmarks import processes
 from benchmarks.processes import Trial
 
 
+@pytest.mark.slow
 def test_two_processes_and_spread_weights_end_in_the_bits_of_one(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(processes, "TRIALS", [Trial(2, "gloo", spread=True)])
     few = ["--shape", "tiny", "--device", "cpu", "--requests", "1"]

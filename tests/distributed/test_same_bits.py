@@ -49,6 +49,7 @@ def test_any_number_of_processes_ends_in_the_same_bits(
         assert [check for check in verify_state(state) if not check.passed] == []
 
 
+@pytest.mark.slow
 def test_weights_spread_over_the_processes_end_in_the_same_bits(
     launcher: Launcher, command: list[object], tmp_path: Path
 ) -> None:

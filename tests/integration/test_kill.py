@@ -40,11 +40,11 @@ import tfrnet.session
 
 torch.set_num_threads(1)
 load_model(sys.argv[1])
-real_fsync = fs.fsync
+real_fsync = files.fsync
 def slow_fsync(descriptor):
     real_fsync(descriptor)
     time.sleep(0.008)
-fs.fsync = slow_fsync
+files.fsync = slow_fsync
 print("ready", flush=True)
 for line in sys.stdin:
     job = json.loads(line)

@@ -107,7 +107,7 @@ def test_a_session_never_disagrees_with_its_disk_after_a_failed_rollback(
             session.rollback(0)
         on_disk = session.store.load()
         assert is_equal(session.unlearner.state, on_disk)
-        assert torch.equal(session.unlearner.mask.values.cpu(), on_disk.mask)
+        assert torch.equal(session.unlearner.mask.values.cpu(), on_disk.tensors()["mask"])
 
 
 def test_ctrl_c_between_commit_and_memory_does_not_undo_the_request(
