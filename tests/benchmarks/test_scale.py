@@ -134,6 +134,7 @@ def test_a_record_agrees_with_itself(method):
     assert json.loads(json.dumps(record)) == record
 
 
+@pytest.mark.slow
 def test_compiled_layers_do_the_same_work(monkeypatch):
     quick = functools.partialmethod(ChannelMask.compiled, "aot_eager")
     monkeypatch.setattr(ChannelMask, "compiled", quick)

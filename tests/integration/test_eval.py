@@ -55,7 +55,7 @@ def test_split_writes_a_stream_that_eval_finds_again(
     assert (result.code, result.err) == (0, "")
     lines = result.out.splitlines()
     assert lines[0] == f"{out}: 3 requests of 2, task boolq, seed 3"
-    files = f"--stream {out}/requests.jsonl --retain {out}/retain.jsonl"
+    files = f"--stream {out}/requests.jsonl --retain {out}/retain.jsonl --guard {out}/guard.jsonl"
     assert lines[-1] == f"next: tfrnet run {files}"
     source = Source("folder", data)
     sizes = Sizes(requests=3, request_size=2, forget_eval=5, heldout=5)

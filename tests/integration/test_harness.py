@@ -13,7 +13,7 @@ from tfrnet.masking.mask import ChannelMask
 from tfrnet.models.export import export_dense
 from tfrnet.models.load import load_model
 
-pytestmark = [pytest.mark.real, needs_real]
+pytestmark = [pytest.mark.real, pytest.mark.slow, needs_real]
 COUNTS = {"boolq": 4, "openbookqa": 12, "arithmetic": 8}
 
 

@@ -180,6 +180,7 @@ def test_a_session_refuses_the_settings_of_another_method(tiny_folder, tokenizer
         Session(model, tokenizer, tmp_path, tiny.examples(8), method="ga", config=TFRConfig())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["graddiff", "o3"])
 def test_killed_in_mid_stream_it_goes_on_to_the_same_bits(tfrnet, opening, tmp_path, name):
     whole, killed = tmp_path / "whole", tmp_path / "killed"

@@ -181,6 +181,7 @@ def test_a_mask_that_is_taken_off_meanwhile_stays_off():
     assert condition(model) == before
 
 
+@pytest.mark.slow
 def test_the_backward_pass_ends_at_the_first_masked_layer():
     model = tiny.make_model("llama")
     late = find_channels(model, layers=(1,))

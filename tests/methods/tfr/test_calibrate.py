@@ -166,6 +166,7 @@ def test_a_guard_that_allows_nothing_rejects(tokenizer) -> None:
     assert bool((state.mask == 1).all())
 
 
+@pytest.mark.slow
 def test_compiled_layers_give_the_same_mask(tokenizer, monkeypatch) -> None:
     monkeypatch.setattr(
         ChannelMask, "compiled", functools.partialmethod(ChannelMask.compiled, "aot_eager")
