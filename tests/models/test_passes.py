@@ -67,6 +67,7 @@ def small_llama(dtype: torch.dtype) -> transformers.PreTrainedModel:
     return transformers.LlamaForCausalLM(config).eval().to(dtype)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("checkpointing", [False, True])

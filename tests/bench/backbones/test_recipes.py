@@ -21,6 +21,7 @@ def source(tmp_path_factory):
     return Source("folder", made_up_folder(tmp_path_factory.mktemp("data")))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_answer_ends_the_text(name, source):
     tokenizer = tiny.make_tokenizer()
@@ -31,6 +32,7 @@ def test_every_answer_ends_the_text(name, source):
     assert max(len(row.ids) for row in rows) <= 256
 
 
+@pytest.mark.slow
 @needs_real
 def test_nothing_held_out_is_trained_on_and_everything_forgotten_of_the_published_tasks_is():
     examples = set(RECIPES["smollm2-tasks"].examples(real_source(), tiny.make_tokenizer()))
