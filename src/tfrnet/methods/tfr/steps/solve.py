@@ -67,7 +67,7 @@ def solve_update(
             if not _is_cheap(verdict, config):
                 break
             if not deep:
-                deep, forget = True, model.forget_gradients(mask, margins.of(deep))
+                deep, forget = True, model.forget_gradients(mask, margins.of(deep=True))
         target = config.deep_margin if deep else config.forget_margin
         falls = wanted_falls(forget.values, target, reach)
         if deep:
