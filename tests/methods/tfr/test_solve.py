@@ -17,6 +17,7 @@ from tfrnet.methods.tfr.steps.margins import (
     without_depth,
 )
 from tfrnet.methods.tfr.steps.solve import wanted_falls
+from tfrnet.methods.tfr.trial_model import TrialModel
 from tfrnet.models.forward import answer_logits, collate, evaluate_losses
 from tfrnet.session import Session
 
@@ -79,6 +80,26 @@ def test_steps_go_on_until_every_example_is_forgotten():
     outcome = net.forget(request)
     assert float(margins().max()) <= -0.95
     assert 1 < outcome.attempts < 30
+
+
+def test_going_deeper_begins_with_the_mean_margins(monkeypatch):
+    """Where the margins are all reached, the same mask is asked again, for all tokens."""
+    asked = []
+    ask = TrialModel.forget_gradients
+
+    def note(self, mask, objective):
+        asked.append((mask, objective.__name__))
+        return ask(self, mask, objective)
+
+    monkeypatch.setattr(TrialModel, "forget_gradients", note)
+    (request,) = tiny.requests(1)
+    config = replace(CONFIG, steps=8, forget_margin=-1.0, deep_margin=-6.0, use_guard=False)
+    make_net(config).forget(request)
+    names = [name for _, name in asked]
+    first = names.index("mean_margins")
+    assert names[:first] == ["weakest_margins"] * first
+    assert set(names[first:]) == {"mean_margins"}
+    assert asked[first][0] is asked[first - 1][0]
 
 
 def test_what_is_cheap_goes_deeper():
