@@ -17,7 +17,7 @@ from tfrnet.methods.tfr.config import TFRConfig
 from tfrnet.methods.tfr.scoring import ScoreOptions
 from tfrnet.methods.tfr.sketch import with_rows
 from tfrnet.methods.tfr.state import ChannelState
-from tfrnet.methods.tfr.steps.common import Candidate, RiskScores, judge, recovery_pool
+from tfrnet.methods.tfr.steps.common import Candidate, RiskScores
 from tfrnet.methods.tfr.steps.levels import (
     AnswerOdds,
     Goal,
@@ -27,14 +27,7 @@ from tfrnet.methods.tfr.steps.levels import (
     rival_examples,
 )
 from tfrnet.methods.tfr.steps.neighbours import likeness, nearest_to_any, prompt_states, ranked
-from tfrnet.methods.tfr.steps.solve import (
-    Constraints,
-    forget_rows,
-    guarded_step,
-    move_cost,
-    solved_step,
-    wanted_falls,
-)
+from tfrnet.methods.tfr.steps.solve import SolvedSteps, wanted_falls
 from tfrnet.methods.tfr.trial_model import TrialModel
 
 if TYPE_CHECKING:
@@ -42,8 +35,6 @@ if TYPE_CHECKING:
 
 Losses = Callable[[list[Encoded]], torch.Tensor]
 
-# How much farther the next step may reach after one that went its whole way.
-_FARTHER = 1.5
 _LEAST_REACH = 0.1
 # The share of a request's retain examples that are those nearest to it; the rest are drawn.
 _NEAR = 0.5
@@ -130,59 +121,29 @@ def calibrate_update(
     config: TFRConfig,
 ) -> Candidate:
     """Return the mask after as many steps as it takes, or as the guard allows."""
-    kept = Constraints(
+    steps = SolvedSteps(
         state,
         scores,
+        guard_before,
         model,
         config,
         untouched=calibration.retain_losses if config.give_back else None,
         rivals=calibration.rivals if config.hold_rivals else (),
     )
-    fisher = kept.running_fisher(state.fisher)
-    cost = move_cost(fisher, config)
-    pool = recovery_pool(state, scores, config)
     odds, targets = calibration.odds, calibration.odds.targets(model.examples.forget)
-    mask, attempts, reach = state.mask, 0, config.step_margin
-    verdict = judge(guard_before, guard_before, config)
-    # Where no channel may move there is nothing to solve.
-    for _ in range(0 if config.budget == 0 else config.steps):
-        forget = model.forget_gradients(mask, odds.values)
-        falls = wanted_falls(forget.values, targets.to(forget.values), reach)
-        if not bool((falls > 0).any()) or reach < _LEAST_REACH:
+    for _ in range(steps.allowed):
+        forget = model.forget_gradients(steps.mask, odds.values)
+        falls = wanted_falls(forget.values, targets.to(forget.values), steps.reach)
+        if not bool((falls > 0).any()) or steps.reach < _LEAST_REACH:
             break
-        wanted = [*forget_rows(forget.gradients, falls, config), *kept.rows(mask)]
-        with model.cost.time("solve"):
-            move = solved_step(mask, wanted, cost, pool, config)
-        step = guarded_step(mask, move, verdict, model, config)
-        attempts += step.tries
-        if step.verdict.accepted:
-            mask, verdict = step.mask, step.verdict
-            kept.take_step(step.guard_losses)
-            reach = min(config.step_margin, reach * (_FARTHER if step.share == 1 else step.share))
-        else:
-            if mask is state.mask:
-                mask, verdict = step.mask, step.verdict
-            # Else the guard's tolerance is used up: what is still known stays so.
+        if not steps.take(forget.gradients, falls).verdict.accepted:
+            # The guard's tolerance is used up: what is still known stays so.
             break
-    remembered, note = state.forgotten, _idle_reason(config)
-    if attempts and verdict.accepted:
-        forget = model.forget_gradients(mask, odds.values)
+    remembered, note = state.forgotten, steps.idle_reason("at its level")
+    if steps.attempts and steps.verdict.accepted:
+        forget = model.forget_gradients(steps.mask, odds.values)
         if remembered is not None:
             remembered = with_rows(remembered, forget.gradients)
         above = int((forget.values > targets.to(forget.values)).sum())
         note = f"{above} of {len(targets)} examples above their level" if above else ""
-    return Candidate(
-        ChannelState(mask, scores.trajectory, fisher, remembered),
-        verdict,
-        (mask < state.mask).nonzero().flatten(),
-        int(pool.sum()),
-        int((mask > state.mask).sum()),
-        attempts,
-        note,
-    )
-
-
-def _idle_reason(config: TFRConfig) -> str:
-    if config.budget == 0:
-        return "nothing to do: the budget is 0"
-    return "nothing to do: every example is at its level already"
+    return steps.candidate(remembered, note)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 import torch
 
 from tfrnet.core.guard import Verdict
-from tfrnet.core.guard import judge as judge  # the steps ask it
 from tfrnet.methods.tfr.config import TFRConfig
 from tfrnet.methods.tfr.recovery import candidate_pool, recover, recovery_score, recovery_set
 from tfrnet.methods.tfr.risk import current_risk, standardise

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import torch
 
-from tfrnet.core.guard import Verdict, guard_limit
+from tfrnet.core.guard import Verdict, guard_limit, judge
 from tfrnet.methods.tfr.config import TFRConfig
 from tfrnet.methods.tfr.scoring import ChannelScores
 from tfrnet.methods.tfr.state import ChannelState
-from tfrnet.methods.tfr.steps.common import Candidate, RiskScores, judge, with_recovery
+from tfrnet.methods.tfr.steps.common import Candidate, RiskScores, with_recovery
 from tfrnet.methods.tfr.suppression import lower
 from tfrnet.methods.tfr.trial_model import TrialModel
 

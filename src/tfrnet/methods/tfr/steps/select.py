@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from tfrnet.core.guard import judge
 from tfrnet.methods.tfr.config import TFRConfig
 from tfrnet.methods.tfr.state import ChannelState
-from tfrnet.methods.tfr.steps.common import Candidate, RiskScores, judge, with_recovery
+from tfrnet.methods.tfr.steps.common import Candidate, RiskScores, with_recovery
 from tfrnet.methods.tfr.suppression import select_channels, suppress
 from tfrnet.methods.tfr.trial_model import TrialModel
 

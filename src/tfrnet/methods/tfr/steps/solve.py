@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 import torch
 
-from tfrnet.core.guard import Verdict
+from tfrnet.core.guard import Verdict, judge
 from tfrnet.data.examples import Encoded
 from tfrnet.methods.tfr.config import TFRConfig
 from tfrnet.methods.tfr.scoring import ExampleGradients, Objective
 from tfrnet.methods.tfr.sketch import with_rows
 from tfrnet.methods.tfr.state import ChannelState
-from tfrnet.methods.tfr.steps.common import Candidate, RiskScores, judge, recovery_pool
+from tfrnet.methods.tfr.steps.common import Candidate, RiskScores, recovery_pool
 from tfrnet.methods.tfr.steps.fisher import running_fisher
 from tfrnet.methods.tfr.steps.least_move import Bounds, Rows, least_move
 from tfrnet.methods.tfr.steps.margins import (
@@ -51,56 +51,35 @@ def solve_update(
     config: TFRConfig,
 ) -> Candidate:
     """Return the mask after `steps` solved steps, each shortened until the guard agrees."""
-    kept = Constraints(state, scores, model, config)
-    fisher = kept.running_fisher(state.fisher)
-    cost = move_cost(fisher, config)
-    pool = recovery_pool(state, scores, config)
-    margins = ForgetMargins(model.examples, config)
-    mask, attempts, deep, reach = state.mask, 0, False, config.step_margin
-    verdict = judge(guard_before, guard_before, config)
-    # Where no channel may move there is nothing to solve.
-    for _ in range(0 if config.budget == 0 else config.steps):
-        forget = model.forget_gradients(mask, margins.of(deep))
+    steps = SolvedSteps(state, scores, guard_before, model, config)
+    margins, deep = ForgetMargins(model.examples, config), False
+    for _ in range(steps.allowed):
+        forget = model.forget_gradients(steps.mask, margins.of(deep))
         # What is not forgotten need not be remembered. After the last step that is only foreseen.
         forgotten = forget.gradients[(forget.values < 0) | deep]
         if deep or bool((forget.values <= config.forget_margin).all()):
-            if not _is_cheap(verdict, config):
+            if not _is_cheap(steps.verdict, config):
                 break
             if not deep:
-                deep, forget = True, model.forget_gradients(mask, margins.of(deep=True))
+                deep, forget = True, model.forget_gradients(steps.mask, margins.of(deep=True))
         target = config.deep_margin if deep else config.forget_margin
-        falls = wanted_falls(forget.values, target, reach)
+        falls = wanted_falls(forget.values, target, steps.reach)
         if deep:
             falls[margins.without_depth.to(falls.device)] = 0
         if not bool((falls > 0).any()):
             break
-        wanted = [*forget_rows(forget.gradients, falls, config), *kept.rows(mask)]
-        with model.cost.time("solve"):
-            move = solved_step(mask, wanted, cost, pool, config)
-        step = guarded_step(mask, move, verdict, model, config)
-        attempts += step.tries
+        step = steps.take(forget.gradients, falls)
         if step.verdict.accepted:
-            mask, verdict = step.mask, step.verdict
-            kept.take_step(step.guard_losses)
             forgotten = forget.gradients[(forget.values < step.share * falls) | deep]
-            reach = min(config.step_margin, reach * (_FARTHER if step.share == 1 else step.share))
-        elif mask is state.mask:
-            mask, verdict = step.mask, step.verdict
+        elif not steps.verdict.accepted:
             break
         else:
-            reach *= max(step.share, _LEAST_SHARE)
+            steps.reach *= max(step.share, _LEAST_SHARE)
     remembered = state.forgotten
-    if remembered is not None and attempts:
+    if remembered is not None and steps.attempts:
         remembered = with_rows(remembered, forgotten)
-    return Candidate(
-        ChannelState(mask, scores.trajectory, fisher, remembered),
-        verdict,
-        (mask < state.mask).nonzero().flatten(),
-        int(pool.sum()),
-        int((mask > state.mask).sum()),
-        attempts,
-        _idle_reason(config) if not attempts else "",
-    )
+    note = "" if steps.attempts else steps.idle_reason("at forget_margin")
+    return steps.candidate(remembered, note)
 
 
 class ForgetMargins:
@@ -116,6 +95,73 @@ class ForgetMargins:
     def of(self, deep: bool) -> Objective:
         """Return the margin at an answer's weakest token, or (deep) on average."""
         return self._rivals.mean_margins if deep else self._rivals.weakest_margins
+
+
+class SolvedSteps:
+    """The mask of one request, moved by one solved step after another within the guard."""
+
+    def __init__(
+        self,
+        state: ChannelState,
+        scores: RiskScores,
+        guard_before: float,
+        model: TrialModel,
+        config: TFRConfig,
+        *,
+        untouched: torch.Tensor | None = None,
+        rivals: Sequence[Encoded] = (),
+    ) -> None:
+        """Begin at the state's mask; `untouched` and `rivals` are those of `Constraints`."""
+        self._state, self._scores, self._model, self._config = state, scores, model, config
+        self._kept = Constraints(state, scores, model, config, untouched=untouched, rivals=rivals)
+        self._fisher = self._kept.running_fisher(state.fisher)
+        self._cost = move_cost(self._fisher, config)
+        self._pool = recovery_pool(state, scores, config)
+        self.mask, self.attempts, self.reach = state.mask, 0, config.step_margin
+        self.verdict = judge(guard_before, guard_before, config)
+
+    @property
+    def allowed(self) -> int:
+        """How many steps there may be: none where no channel may move."""
+        return 0 if self._config.budget == 0 else self._config.steps
+
+    def take(self, gradients: torch.Tensor, falls: torch.Tensor) -> Step:
+        """Try a step that lowers the forget examples by `falls`; keep it if the guard accepts it.
+
+        If the guard refuses the first step, its mask and verdict are kept as those of the request.
+        """
+        config = self._config
+        wanted = [*forget_rows(gradients, falls, config), *self._kept.rows(self.mask)]
+        with self._model.cost.time("solve"):
+            move = solved_step(self.mask, wanted, self._cost, self._pool, config)
+        step = guarded_step(self.mask, move, self.verdict, self._model, config)
+        self.attempts += step.tries
+        if step.verdict.accepted:
+            self._kept.take_step(step.guard_losses)
+            longer = _FARTHER if step.share == 1 else step.share
+            self.reach = min(config.step_margin, self.reach * longer)
+        if step.verdict.accepted or self.mask is self._state.mask:
+            self.mask, self.verdict = step.mask, step.verdict
+        return step
+
+    def idle_reason(self, low_enough: str) -> str:
+        """Say why no step was tried; `low_enough` is where the examples are already."""
+        if self._config.budget == 0:
+            return "nothing to do: the budget is 0"
+        return f"nothing to do: every example is {low_enough} already"
+
+    def candidate(self, remembered: torch.Tensor | None, note: str) -> Candidate:
+        """Return the state with the mask as it is now."""
+        before = self._state.mask
+        return Candidate(
+            ChannelState(self.mask, self._scores.trajectory, self._fisher, remembered),
+            self.verdict,
+            (self.mask < before).nonzero().flatten(),
+            int(self._pool.sum()),
+            int((self.mask > before).sum()),
+            self.attempts,
+            note,
+        )
 
 
 @dataclass(frozen=True)
@@ -179,12 +225,6 @@ def solved_step(
         largest = (move.abs() * cost.sqrt()).sort(descending=True, stable=True).indices
         move = least_move(wanted, cost, bounds.only(largest[: config.budget]))
     return move
-
-
-def _idle_reason(config: TFRConfig) -> str:
-    if config.budget == 0:
-        return "nothing to do: the budget is 0"
-    return "nothing to do: every example is at forget_margin already"
 
 
 def _is_cheap(verdict: Verdict, config: TFRConfig) -> bool:
