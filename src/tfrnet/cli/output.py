@@ -131,3 +131,14 @@ def outcome_line(outcome: Outcome) -> str:
         f"recovered {outcome.recovered}, capacity {100 * outcome.capacity:.2f} %, "
         f"{outcome.seconds['total']:.1f} s"
     )
+
+
+def ranges(numbers: list[int]) -> str:
+    """Return 0, 3 to 7 for [0, 3, 4, 5, 6, 7]."""
+    groups: list[list[int]] = []
+    for number in numbers:
+        if groups and number == groups[-1][-1] + 1:
+            groups[-1].append(number)
+        else:
+            groups.append([number])
+    return ", ".join(str(g[0]) if len(g) == 1 else f"{g[0]} to {g[-1]}" for g in groups)

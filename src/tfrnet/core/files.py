@@ -6,6 +6,8 @@ Kept in one place so that tests can fail or kill each of them in turn.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -45,6 +47,11 @@ def make_folder(folder: Path) -> None:
 
 def replace_file(path: Path, data: bytes, mode: int = 0o644) -> None:
     """Give a file new content: a temporary file in the same folder, fsync, rename, fsync."""
+    put_in_place(staged(path, data, mode), path)
+
+
+def staged(path: Path, data: bytes, mode: int = 0o644) -> Path:
+    """Write a file's new content beside it, durably, and return where it waits."""
     temporary = path.with_name(f".{path.name}.partial")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     try:
@@ -52,7 +59,38 @@ def replace_file(path: Path, data: bytes, mode: int = 0o644) -> None:
         fsync(descriptor)
     finally:
         os.close(descriptor)
+    return temporary
+
+
+def put_in_place(temporary: Path, path: Path) -> None:
+    """Let what was staged take its place, durably."""
     rename(temporary, path)
+    fsync_folder(path.parent)
+
+
+@contextmanager
+def new_file(path: Path, mode: int) -> Iterator[Callable[[bytes], None]]:
+    """Make a file that may be larger than memory; it is there when the block ends, or not at all.
+
+    What is given is called with one piece after another.
+    """
+    temporary = path.with_name(f".{path.name}.partial")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    try:
+        try:
+            yield lambda data: write(descriptor, data)
+            fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        put_in_place(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def remove(path: Path) -> None:
+    """Remove a file and wait until it is gone, so that files go in the order of the calls."""
+    path.unlink(missing_ok=True)
     fsync_folder(path.parent)
 
 

@@ -150,6 +150,11 @@ class StateStore:
         """The ledger's entries, read from it each time, as far as this store knows of them."""
         return ledger.read(self.layout.ledger).entries[: self.lines]
 
+    @property
+    def pointer(self) -> bytes:
+        """What current.json holds when no commit is under way."""
+        return _pointer_bytes(self.generation, self.lines, self._head)
+
     def key(self) -> bytes:
         """Return the secret of the keyed digests."""
         try:
@@ -167,7 +172,7 @@ class StateStore:
         if number not in self.history.digests:
             raise StateError(f"generation {number} has never existed in {self.layout.folder}")
         try:
-            state = TensorState(load_tensors(path.read_bytes()))
+            data = path.read_bytes()
         except FileNotFoundError:
             if number == self.generation:
                 raise StateError(f"{path} is missing: the state is damaged") from None
@@ -175,6 +180,13 @@ class StateStore:
             raise StateError(
                 f"generation {number} is no longer kept; there are: {kept} ({path.name} is missing)"
             ) from None
+        return self.checked(number, data)
+
+    def checked(self, number: int, data: bytes) -> TensorState:
+        """Return the tensors of a generation's file, checked against the ledger."""
+        path = self.layout.generation(number)
+        try:
+            state = TensorState(load_tensors(data))
         except SafetensorError as error:
             raise StateError(f"{path} is damaged: {error}") from None
         if state.digest() != self.history.digests[number]:
@@ -202,15 +214,24 @@ class StateStore:
         state = self.load(generation)
         return self._commit({"kind": "rollback", "to": generation}, state, keep)
 
-    def _commit(
-        self, record: Mapping[str, Any], state: State | None, keep: int | None
-    ) -> dict[str, Any]:
+    def prune(self, keep: int) -> list[int]:
+        """Remove old generations but for the first and the newest `keep`; return which."""
+        self._refuse_to_write()
+        with _file_errors(self.layout.folder, "pruned"):
+            return self._remove_old(keep)
+
+    def _refuse_to_write(self) -> None:
         if self._lock is None:
             raise StateError(f"state {self.layout.folder} must be opened for writing first")
         if self._in_doubt:
             raise StateError(
                 f"state {self.layout.folder} was interrupted in mid-commit; open it again"
             )
+
+    def _commit(
+        self, record: Mapping[str, Any], state: State | None, keep: int | None
+    ) -> dict[str, Any]:
+        self._refuse_to_write()
         with _file_errors(self.layout.folder, "written"):
             ledger_size = self.layout.ledger.stat().st_size
             kept = sum(number > 0 for number in self.layout.numbers())
@@ -244,7 +265,9 @@ class StateStore:
         self.history.advance(entry)
         self._in_doubt = False
         # Without a word on it, what an earlier, larger --keep has kept is not thrown away.
-        self._prune(max(DEFAULT_KEEP, kept) if keep is None else keep)
+        # What cannot be removed now is removed after a later commit.
+        with suppress(OSError):
+            self._remove_old(max(DEFAULT_KEEP, kept) if keep is None else keep)
         return entry
 
     def _after_failure(self, entry: dict[str, Any], cut_ledger_to: int | None) -> str:
@@ -263,12 +286,15 @@ class StateStore:
     def _write_pointer(self, generation: int, entries: int, head: str) -> None:
         files.replace_file(self.layout.pointer, _pointer_bytes(generation, entries, head))
 
-    def _prune(self, keep: int) -> None:
-        """Drop old generations; the first is kept, so that everything can always be undone."""
+    def _remove_old(self, keep: int) -> list[int]:
+        """Drop old generations; the first is kept, so that everything can always be undone.
+
+        The oldest goes first, and is gone for good before the next: what is left has no gap.
+        """
         old = [number for number in self.layout.numbers() if number > 0][: -max(keep, 1)]
-        # What cannot be removed now is removed after a later commit, oldest first.
-        with suppress(OSError):
-            _discard([self.layout.generation(number) for number in old])
+        for number in old:
+            files.remove(self.layout.generation(number))
+        return old
 
     # Consistency
 

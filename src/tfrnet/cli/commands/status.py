@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tfrnet.cli import options as opt
-from tfrnet.cli.output import Output
+from tfrnet.cli.output import Output, ranges
 
 if TYPE_CHECKING:
     from tfrnet.state.store import StateStore
@@ -37,7 +37,7 @@ def command(state: opt.State = opt.DEFAULT_STATE, as_json: opt.AsJson = False) -
     output.say(f"state        {state}")
     output.say(f"method       {manifest.method}")
     output.say(f"model        {manifest.model} (fingerprint {manifest.fingerprint[:12]})")
-    output.say(f"generation   {store.generation} (kept: {_ranges(store.layout.numbers())})")
+    output.say(f"generation   {store.generation} (kept: {ranges(store.layout.numbers())})")
     output.say(
         f"requests     {len(history.applied)} applied, {len(history.rejected)} rejected, "
         f"{history.requests_seen} seen in all"
@@ -71,14 +71,3 @@ def _mask_figures(store: StateStore) -> dict[str, Any]:
         "dormant": int(dormant(mask, threshold).sum()),
         "capacity": capacity(mask, threshold),
     }
-
-
-def _ranges(numbers: list[int]) -> str:
-    """Return 0, 3 to 7 for [0, 3, 4, 5, 6, 7]."""
-    groups: list[list[int]] = []
-    for number in numbers:
-        if groups and number == groups[-1][-1] + 1:
-            groups[-1].append(number)
-        else:
-            groups.append([number])
-    return ", ".join(str(g[0]) if len(g) == 1 else f"{g[0]} to {g[-1]}" for g in groups)
