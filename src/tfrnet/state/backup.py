@@ -126,11 +126,15 @@ def _add(archive: tarfile.TarFile, name: str, file: IO[bytes]) -> None:
     archive.addfile(member, file)
 
 
-class _Sink:
+class _Sink(io.RawIOBase):
     """What tarfile writes to."""
 
     def __init__(self, write: Callable[[bytes], None]) -> None:
-        self.write = write
+        self._write = write
+
+    def write(self, data: Any) -> int:
+        self._write(data)
+        return len(data)
 
 
 @contextmanager

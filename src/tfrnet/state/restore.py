@@ -103,13 +103,16 @@ def _contents(
 
 
 def _digest(archive: tarfile.TarFile, member: tarfile.TarInfo) -> str:
-    return hashlib.file_digest(_file(archive, member), "sha256").hexdigest()
+    file, digest = _file(archive, member), hashlib.sha256()
+    while piece := file.read(_CHUNK):
+        digest.update(piece)
+    return digest.hexdigest()
 
 
 def _file(archive: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
     file = archive.extractfile(member) if member.isreg() else None
     if file is None:
-        raise InputError(f"{archive.name} is damaged: {member.name!r} is not a plain file")
+        raise InputError(f"{archive.name!s} is damaged: {member.name!r} is not a plain file")
     return file
 
 
