@@ -15,6 +15,7 @@ from transformers import AutoModelForCausalLM
 from tests import tiny
 from tests.datasets import write_lines
 from tfrnet import InputError, Session, StateError, TFRConfig, TFRNet, apply_state, load_model
+from tfrnet.models.passes import DEFAULT_BATCH, Passes
 from tfrnet.state.store import StateStore
 
 RETAIN = tiny.examples(20)
@@ -135,3 +136,16 @@ def test_the_example_in_the_docstring_runs(
     torch.testing.assert_close(
         logits(names["model"].eval()), logits(names["net"].model), rtol=1e-4, atol=1e-4
     )
+
+
+def test_passes_are_fitted_to_the_first_retain_data(
+    tiny_folder: Path, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TFRNet, "_automatic_passes", lambda self, *asked: Passes(3))
+    net = TFRNet.from_pretrained(tiny_folder, state)
+    assert net.batch_size == DEFAULT_BATCH
+    net.forget(SECOND, retain=RETAIN)
+    assert net.batch_size == net._options.batch_size == 3
+    chosen = TFRNet.from_pretrained(tiny_folder, state, batch_size=5)
+    chosen.forget(SECOND, retain=RETAIN)
+    assert chosen.batch_size == 5

@@ -123,10 +123,12 @@ class Unlearner(ABC, Generic[S]):
             passes = Passes(
                 batch_size, gradient_checkpointing=gradient_checkpointing, compiled=compiled
             )
-        if passes is None and retain is None:
-            # Without examples there is nothing to fit the passes to.
-            passes = Passes(gradient_checkpointing=gradient_checkpointing, compiled=compiled)
-        self.passes = passes or self._automatic_passes(gradient_checkpointing, compiled)
+        self._fit_passes = passes is None
+        self.passes = passes or Passes(
+            gradient_checkpointing=gradient_checkpointing, compiled=compiled
+        )
+        if retain is not None:
+            self._passes_for_data()
         self._guard_loss: float | None = None
 
     # What a method says
@@ -158,6 +160,12 @@ class Unlearner(ABC, Generic[S]):
     def _automatic_passes(self, gradient_checkpointing: bool, compiled: bool) -> Passes:
         """Return how many examples go through the model at once where the user does not say."""
         return Passes(gradient_checkpointing=gradient_checkpointing, compiled=compiled)
+
+    def _passes_for_data(self) -> None:
+        """Fit the passes to the examples, unless the user has chosen them."""
+        if self._fit_passes:
+            asked = self.passes
+            self.passes = self._automatic_passes(asked.gradient_checkpointing, asked.compiled)
 
     # What is the same for all
 
@@ -198,7 +206,10 @@ class Unlearner(ABC, Generic[S]):
         before = self.retain, self._retain_encoded, self.guard, self._guard_encoded
         try:
             if retain is not None:
+                had_none = not self.retain
                 self._set_data(retain, self.guard)
+                if had_none:
+                    self._passes_for_data()
             proposal = self.propose(request, report)
         except BaseException:
             self.retain, self._retain_encoded, self.guard, self._guard_encoded = before

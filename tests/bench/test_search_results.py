@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import method_tables
 from tfrnet.method import find_method, method_names
-from tfrnet.training.settings import TrainingSettings
+from tfrnet.training.training_settings import TrainingSettings
 from tfrnet_bench.grid import grid, search_space
 from tfrnet_bench.search import SearchPlan, choose, read_rows
 

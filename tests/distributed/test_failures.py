@@ -46,7 +46,7 @@ scoring.collate = collate
     other = ended[1 - who]
     assert other.code == 2
     assert "another process was lost or does not answer" in said(other)
-    assert "the same command goes on" in said(other)
+    assert "run the same command again to continue" in said(other)
     with StateStore.open(tmp_path / "state", write=True) as store:
         assert store.repairs == []
         assert 0 < store.history.requests_seen < REQUESTS

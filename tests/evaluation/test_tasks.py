@@ -373,3 +373,10 @@ def test_a_prompt_that_is_cut_to_be_continued_counts_as_truncated(evaluator, ite
     length = len(tokenizer(f"{item.prompt} {item.answer}")["input_ids"])
     result = evaluate_task(evaluator, find_task("arithmetic"), [item], "x", max_length=length)
     assert result.details["truncated"] == 1
+
+
+def test_a_metric_that_does_not_fit_the_items_is_refused(evaluator, items, monkeypatch):
+    task = find_task("boolq")
+    monkeypatch.setattr(type(task), "metric", "exact")
+    with pytest.raises(InputError, match="its items have choices; use acc or acc_norm"):
+        evaluate_task(evaluator, task, items["boolq"], "all")

@@ -174,7 +174,7 @@ def test_eval_for_a_person(tfrnet: Tfrnet, data: Path, tiny_folder: Path) -> Non
         for name, value in found["floors"].items():
             assert f"  floor: {name:<13}{value:6.1f} %" in lines
     assert sum(line.startswith("  balanced") for line in lines) == 1
-    assert sum(line.startswith("  chosen: ") for line in lines) == 2
+    assert sum(line.startswith("  times chosen: ") for line in lines) == 2
     assert not any("truncated" in line for line in lines)
 
 
@@ -372,9 +372,9 @@ def test_robustness_of_what_depends_on_the_prompt_is_refused(
 ) -> None:
     state = state_of("o3", split, tiny_folder, tmp_path)
     options = ["--split", split, "--state", state, "--tasks", "robustness,boolq"]
-    result = tfrnet("eval", "--data-dir", data, *options)
+    result = tfrnet("eval", "--data-dir", data, *options, "--model", NOWHERE)
     assert (result.code, result.out) == (2, "")
-    assert "a state of o3 cannot be folded into weights" in result.error
+    assert "robustness attacks an exported model, and a state of o3 cannot be" in result.error
 
 
 def test_a_stream_for_a_program_and_a_person(

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests import tiny
-from tfrnet.models.lora import lora_config, lora_layers, put_lora_on, take_lora_off
+from tfrnet.models.lora import LoraOptions, lora_layers, put_lora_on, take_lora_off
 
 
 @pytest.mark.parametrize("architecture", ["llama", "gpt2"])
@@ -16,7 +16,7 @@ def test_an_adapter_comes_and_goes(architecture, recwarn):
     torch.manual_seed(7)
     expected = torch.rand(1)
     torch.manual_seed(7)
-    put_lora_on(model, lora_config(model, 2, 4, "all-linear"))
+    put_lora_on(model, LoraOptions(2, 4))
     assert torch.equal(torch.rand(1), expected)  # nobody else's random numbers are used up
     assert lora_layers(model)
     assert all(".lora_" in name for name, p in model.named_parameters() if p.requires_grad)
@@ -29,7 +29,7 @@ def test_an_adapter_comes_and_goes(architecture, recwarn):
 def test_the_seed_says_where_an_adapter_starts():
     def factors(seed):
         model = tiny.make_model()
-        put_lora_on(model, lora_config(model, 2, 4, ("q_proj",)), seed)
+        put_lora_on(model, LoraOptions(2, 4, ("q_proj",), seed))
         return [p for name, p in model.named_parameters() if "lora_A" in name]
 
     first, again, other = factors(1), factors(1), factors(2)

@@ -30,7 +30,8 @@ def _show_task(output: Output, result: Mapping[str, Any]) -> None:
         output.say(f"  floor: {name:<13}{value:6.1f} %")
     if "chosen" in result:
         chosen = ", ".join(f"{name} {count}" for name, count in result["chosen"].items())
-        output.say(f"  chosen: {chosen}")
+        legend = "" if "balanced_accuracy" in result else " (A is an item's first choice)"
+        output.say(f"  times chosen: {chosen}{legend}")
     if result["truncated"]:
         output.say(f"  truncated: {result['truncated']} items")
 

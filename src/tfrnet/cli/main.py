@@ -22,9 +22,10 @@ COMMANDS = Registry("command", "tfrnet.cli.commands", "tfrnet.commands", "comman
 def build_app() -> typer.Typer:
     """Collect the subcommands. None of them imports torch before it runs."""
     app = typer.Typer(
-        help="Continual unlearning for language models: deletion requests one after another, "
-        "guarded, resumable and undoable. The model's weights stay as they are; a mask over "
-        "projection channels does the forgetting.",
+        help="Continual unlearning for language models: apply deletion requests one after another, "
+        "each checked by a guard, resumable and undoable. The default method, TFR-Net, puts a mask "
+        "over channels and leaves the weights as they are; other methods train weights or an "
+        "adapter.",
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,

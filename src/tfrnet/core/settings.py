@@ -106,12 +106,14 @@ class Settings:
 
     def effective(self) -> dict[str, Any]:
         """Return the settings that have an effect, given the others: what a result depends on."""
-        values = self.to_dict()
-        return {
-            item.name: values[item.name]
-            for item in dataclasses.fields(self)
-            if not _missing(self._conditions(item), values)
-        }
+        without = self.without_effect()
+        return {name: value for name, value in self.to_dict().items() if name not in without}
+
+    def without_effect(self) -> dict[str, str]:
+        """Return the settings that have no effect, each with the values it would need of others."""
+        values = vars(self)
+        needs = {f.name: _missing(self._conditions(f), values) for f in dataclasses.fields(self)}
+        return {name: missing for name, missing in needs.items() if missing}
 
     def with_overrides(self, overrides: Iterable[str]) -> Self:
         """Return a copy changed by `field=value` texts (`true`/`false`, commas for lists)."""

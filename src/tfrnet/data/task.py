@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 from tfrnet.core.errors import InputError
 from tfrnet.data.items import Item
 from tfrnet.data.sources import Source
 
 Metric = Literal["acc", "acc_norm", "exact"]
+
+
+_REQUIRED = ("name", "label", "splits", "evaluation", "heldout", "metric")
 
 
 class Task(ABC):
@@ -60,3 +63,19 @@ class Task(ABC):
     @abstractmethod
     def rephrased(self, item: Item) -> dict[str, Item]:
         """Return the same question asked in other words, by the name of the wording."""
+
+
+def task_problem(task: Any) -> str:
+    """Return what a task's class lacks or has wrong, or nothing."""
+    if not (isinstance(task, type) and issubclass(task, Task)):
+        return f"it is not a subclass of {Task.__module__}.Task"
+    if missing := [name for name in _REQUIRED if not hasattr(task, name)]:
+        return f"its class does not define {', '.join(missing)}"
+    if unwritten := sorted(task.__abstractmethods__):
+        return f"its class does not define {', '.join(unwritten)}"
+    if task.metric not in get_args(Metric):
+        return f"its metric is {task.metric!r}, not {' or '.join(get_args(Metric))}"
+    for name in ("training", "evaluation", "heldout"):
+        if (split := getattr(task, name)) not in task.splits:
+            return f"its {name} split {split!r} is none of its splits, {', '.join(task.splits)}"
+    return ""

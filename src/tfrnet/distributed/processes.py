@@ -214,7 +214,7 @@ class ProcessTeam(Team):
 def _lost(reason: str) -> TeamError:
     return TeamError(
         f"another process was lost or does not answer ({reason}); what was committed before "
-        "stands, nothing else was changed, and the same command goes on"
+        "stands, nothing else was changed; run the same command again to continue"
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tfrnet.core.errors import InputError
 from tfrnet.data.examples import Example, Truncation, encode, tokenise
 from tfrnet.data.items import Item
 from tfrnet.data.task import Task
@@ -83,11 +84,17 @@ def evaluate_task(
     another pass over the choices.
     """
     ranked = bool(items[0].choices)
+    names = [*(RANKED if ranked else GENERATED)]
+    if task.metric not in names:
+        have, use = ("choices", "acc or acc_norm") if ranked else ("no choices", "exact")
+        raise InputError(
+            f"the task {task.name!r} has the metric {task.metric}, but its items have {have}; "
+            f"use {use}"
+        )
     if ranked:
         samples, truncated = _rank(evaluator, items, max_length, truncation, mutual_info)
     else:
         samples, truncated = _generate(evaluator, task, items, max_length, truncation)
-    names = [*(RANKED if ranked else GENERATED)]
     if ranked and mutual_info:
         names.append("acc_mutual_info")
     details = {"truncated": truncated}

@@ -10,7 +10,7 @@ retain states are computed once per request.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -24,7 +24,7 @@ from tfrnet.models.layers import decoder_layers, hidden_after
 from tfrnet.training import objectives
 from tfrnet.training.loop import GradientUnlearner, Trainable, backward
 from tfrnet.training.lora_effect import LoraEffect
-from tfrnet.training.settings import TrainingSettings
+from tfrnet.training.training_settings import TrainingSettings
 from tfrnet.training.weights_effect import WeightsEffect
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class RMU(GradientUnlearner):
         """Take over the trained projections, or put adapters beside them."""
         names = _trained_modules(model, config)
         if config.trained == "lora":
-            return LoraEffect(model, config.rank, config.alpha, tuple(names), seed)
+            return LoraEffect(model, replace(config.lora(seed), target_modules=tuple(names)))
         return WeightsEffect(model, {f"{name}.weight" for name in names})
 
     def _reference(self, forget: list[Encoded]) -> Anchors:

@@ -14,7 +14,7 @@ import torch
 from tfrnet.core.errors import InputError
 from tfrnet.data.examples import Encoded
 from tfrnet.models.forward import answer_losses, collate, input_device
-from tfrnet.models.lora import lora_config
+from tfrnet.models.lora import LoraOptions, lora_config
 
 if TYPE_CHECKING:
     from peft import PeftModel
@@ -65,9 +65,8 @@ def finetune(
         raise InputError("there is nothing to train on")
     torch.manual_seed(options.seed)
     # PEFT's own wrapper, since the adapter is to be saved as PEFT saves it.
-    peft_model = get_peft_model(
-        model, lora_config(model, options.rank, options.alpha, "all-linear")
-    )
+    adapter = LoraOptions(options.rank, options.alpha)
+    peft_model = get_peft_model(model, lora_config(model, adapter))
     trained = [p for p in peft_model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=options.learning_rate, weight_decay=0.0)
     plans = [list(_batches(examples, options, epoch)) for epoch in range(options.epochs)]

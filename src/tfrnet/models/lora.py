@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,32 +19,41 @@ ADAPTER = "default"
 MARKS = ("peft_config", "_hf_peft_config_loaded")
 
 
-def lora_config(
-    model: PreTrainedModel, rank: int, alpha: float, target_modules: str | Sequence[str]
-) -> LoraConfig:
-    """Describe an adapter on some projections: all-linear, names, or a pattern."""
+@dataclass(frozen=True)
+class LoraOptions:
+    """An adapter of scale alpha / rank on some projections: all-linear, names, or a pattern."""
+
+    rank: int
+    alpha: float
+    target_modules: str | tuple[str, ...] = "all-linear"
+    seed: int = 0
+
+
+def lora_config(model: PreTrainedModel, options: LoraOptions) -> LoraConfig:
+    """Return PEFT's description of an adapter."""
     from peft import LoraConfig
 
+    targets = options.target_modules
     return LoraConfig(
-        r=rank,
-        lora_alpha=alpha,
-        target_modules=target_modules if isinstance(target_modules, str) else list(target_modules),
+        r=options.rank,
+        lora_alpha=options.alpha,
+        target_modules=targets if isinstance(targets, str) else list(targets),
         task_type="CAUSAL_LM",
         # GPT-2's projections keep their weights transposed.
         fan_in_fan_out=any(isinstance(module, Conv1D) for module in model.modules()),
     )
 
 
-def put_lora_on(model: PreTrainedModel, config: LoraConfig, seed: int = 0) -> None:
-    """Put an adapter on a model, which then wants gradients of the adapter's factors only.
+def put_lora_on(model: PreTrainedModel, options: LoraOptions) -> None:
+    """Put an adapter on a model and freeze everything else.
 
-    They start from random numbers; those of the rest of the program stay as they are.
+    The program's random number generator is left as it was.
     """
     from peft.tuners.lora import LoraModel
 
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        LoraModel(model, {ADAPTER: config}, ADAPTER)
+        torch.default_generator.manual_seed(options.seed)
+        LoraModel(model, {ADAPTER: lora_config(model, options)}, ADAPTER)
 
 
 def lora_layers(model: PreTrainedModel) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from tfrnet.core.settings import option
 from tfrnet.training import objectives
 from tfrnet.training.answers import AnswerUnlearner
 from tfrnet.training.loop import Part
-from tfrnet.training.settings import TrainingSettings
+from tfrnet.training.training_settings import TrainingSettings
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from tfrnet.models.checkpointing import checkpointed
 from tfrnet.models.forward import Batch, answer_logits, collate, input_device, token_losses
 from tfrnet.training.lora_effect import LoraEffect
 from tfrnet.training.optimiser import MasterAdamW
-from tfrnet.training.settings import TrainingSettings
+from tfrnet.training.training_settings import TrainingSettings
 from tfrnet.training.weights_effect import WeightsEffect
 from tfrnet.unlearner import Proposal, Report, Unlearner
 
@@ -106,7 +106,7 @@ class GradientUnlearner(Unlearner[TensorState]):
         The seed is that of an adapter's first values, which matter only to training.
         """
         if config.trained == "lora":
-            return LoraEffect(model, config.rank, config.alpha, config.target_modules, seed)
+            return LoraEffect(model, config.lora(seed))
         return WeightsEffect(model)
 
     @classmethod

@@ -16,7 +16,7 @@ from tfrnet.core.tensors import State, TensorState
 from tfrnet.models.lora import (
     ADAPTER,
     MARKS,
-    lora_config,
+    LoraOptions,
     lora_layers,
     put_lora_on,
     put_module,
@@ -35,14 +35,7 @@ class LoraEffect:
 
     has_mask: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        rank: int,
-        alpha: float,
-        target_modules: str | tuple[str, ...] = "all-linear",
-        seed: int = 0,
-    ) -> None:
+    def __init__(self, model: PreTrainedModel, options: LoraOptions) -> None:
         from peft.tuners.tuners_utils import BaseTunerLayer
 
         if any(isinstance(module, BaseTunerLayer) for module in model.modules()):
@@ -50,7 +43,7 @@ class LoraEffect:
         self.model = model
         training = [parameter for parameter in model.parameters() if parameter.requires_grad]
         try:
-            put_lora_on(model, lora_config(model, rank, alpha, target_modules))
+            put_lora_on(model, options)
             self.layers = _trainable_layers(model)
         except (ValueError, re.error) as error:
             take_lora_off(model)
@@ -62,7 +55,7 @@ class LoraEffect:
         for name, layer in self.layers.items():
             for factor in ("lora_A", "lora_B"):
                 self.parameters[f"{name}.{factor}"] = getattr(layer, factor)[ADAPTER].weight
-        generator = torch.Generator().manual_seed(seed)
+        generator = torch.Generator().manual_seed(options.seed)
         self._initial = {
             name: _initial(name, parameter, generator)
             for name, parameter in self.parameters.items()

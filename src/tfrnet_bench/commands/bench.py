@@ -30,15 +30,8 @@ def command(
     out: Annotated[
         Path, typer.Option(help="Folder for the results: cells, tables, figures and report.html.")
     ] = Path("tfrnet-bench"),
-    methods: Annotated[
-        str, typer.Option(help="Methods, separated by commas.", show_default="all")
-    ] = "",
-    streams: Annotated[
-        str,
-        typer.Option(
-            help="Tasks to forget, separated by commas.", show_default="the paper's three"
-        ),
-    ] = "",
+    methods: bench_options.Methods = "",
+    streams: bench_options.Streams = "",
     seeds: Annotated[
         str,
         typer.Option(help="Seeds below 1000, separated by commas.", show_default="0,1,2"),

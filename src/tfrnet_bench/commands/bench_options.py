@@ -6,6 +6,11 @@ from typing import Annotated
 
 import typer
 
+Methods = Annotated[str, typer.Option(help="Methods, separated by commas.", show_default="all")]
+Streams = Annotated[
+    str,
+    typer.Option(help="Tasks to forget, separated by commas.", show_default="the paper's three"),
+]
 Backbone = Annotated[str, typer.Option(help="Model that knows the tasks.")]
 EvalBatchSize = Annotated[int, typer.Option(min=1, help="Sequences per evaluation pass.")]
 Minutes = Annotated[

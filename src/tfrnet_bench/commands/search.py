@@ -19,15 +19,8 @@ def command(
     out: Annotated[
         Path, typer.Option(help="Folder for trials.jsonl, one line per trial, and chosen.json.")
     ] = Path("tfrnet-search"),
-    methods: Annotated[
-        str,
-        typer.Option(
-            help="Methods, separated by commas.", show_default="all that say what to search"
-        ),
-    ] = "",
-    streams: Annotated[
-        str, typer.Option(help="Streams, separated by commas.")
-    ] = "arithmetic,openbookqa,boolq",
+    methods: bench_options.Methods = "",
+    streams: bench_options.Streams = "",
     seed: Annotated[int, typer.Option(help="Seed of the tuning streams, at least 1000.")] = 1000,
     requests: Annotated[int, typer.Option(min=1, help="Requests per trial.")] = 5,
     heldout: Annotated[int, typer.Option(min=1, help="Held-out items per task.")] = 100,
@@ -45,9 +38,10 @@ def command(
     """Search for the best settings of every method, with the same grid and budget for all.
 
     A trial applies the first requests of a tuning stream in memory and measures the Trade-off
-    between what is forgotten and what still works on held-out items. You can stop at any time; the
-    same command continues the search.
+    between what is forgotten and what still works on held-out items. A method that declares no
+    search space is left out. You can stop at any time; run the same command again to continue.
     """
+    from tfrnet.data.protocol import STREAMS
     from tfrnet.data.sources import Source
     from tfrnet_bench.grid import searchable
     from tfrnet_bench.machine import Machine
@@ -62,7 +56,7 @@ def command(
             output.note(f"{name} is left out: it declares no search_space")
     plan = SearchPlan(
         methods=chosen_methods,
-        streams=names(streams),
+        streams=names(streams) or STREAMS,
         seed=seed,
         requests=requests,
         heldout=heldout,

@@ -10,6 +10,7 @@ from tests.methods.llm_eraser.test_pruning import PRUNED, a_state
 from tfrnet.core.errors import InputError
 from tfrnet.methods.llm_eraser.importance import gathered_importance, refuse_unscored
 from tfrnet.methods.llm_eraser.pruning import PrunedEffect
+from tfrnet.models.lora import LoraOptions
 
 IDS = torch.randint(1, tiny.VOCABULARY, (5, 12), generator=torch.Generator().manual_seed(3))
 PARTS = ("gate_proj", "up_proj", "down_proj")
@@ -49,7 +50,7 @@ def gather(effect, groups, layers=(0, 1, 2)) -> torch.Tensor:
 @pytest.mark.parametrize("with_state", [False, True])
 def test_the_importance_is_that_of_the_whole_gradient(sizes, with_state) -> None:
     model = tiny.make_model().requires_grad_(False)
-    with PrunedEffect(model, 4, 8) as effect:
+    with PrunedEffect(model, LoraOptions(4, 8)) as effect:
         if with_state:
             effect.show(a_state(effect))
         expected = reference(effect.folded())
@@ -63,7 +64,7 @@ def test_the_importance_is_that_of_the_whole_gradient(sizes, with_state) -> None
 
 def test_only_the_layers_that_are_asked_for_are_scored() -> None:
     model = tiny.make_model().requires_grad_(False)
-    with PrunedEffect(model, 4, 8) as effect:
+    with PrunedEffect(model, LoraOptions(4, 8)) as effect:
         whole = gather(effect, [IDS])
         some = gather(effect, [IDS], (1, 1)).view(3, 48)
     assert torch.allclose(some[1], whole.view(3, 48)[1])
@@ -72,7 +73,7 @@ def test_only_the_layers_that_are_asked_for_are_scored() -> None:
 
 def test_bfloat16_gradients_are_summed_in_float32() -> None:
     model = tiny.make_model(dtype=torch.bfloat16).requires_grad_(False)
-    with PrunedEffect(model, 4, 8) as effect:
+    with PrunedEffect(model, LoraOptions(4, 8)) as effect:
         whole = gather(effect, [IDS])
         expected = reference(effect.folded(), torch.bfloat16)
         # Ten small gradients after a large one: one by one, bfloat16 would round each away.
@@ -88,7 +89,7 @@ def test_the_weights_are_left_as_they_were_also_after_an_error() -> None:
     model = tiny.make_model().requires_grad_(False)
     model.model.layers[0].mlp.up_proj.weight.requires_grad_(True)
     flags = [parameter.requires_grad for parameter in model.parameters()]
-    with PrunedEffect(model, 4, 8, ("q_proj",)) as effect:
+    with PrunedEffect(model, LoraOptions(4, 8, ("q_proj",))) as effect:
         with pytest.raises(ZeroDivisionError), gathered_importance(effect, (0, 1), 2):
             mean_loss(model, IDS).backward()
             raise ZeroDivisionError
@@ -100,7 +101,7 @@ def test_the_weights_are_left_as_they_were_also_after_an_error() -> None:
 
 
 def test_layers_that_cannot_be_scored_are_refused() -> None:
-    with PrunedEffect(tiny.make_model(), 4, 8) as effect:
+    with PrunedEffect(tiny.make_model(), LoraOptions(4, 8)) as effect:
         refuse_unscored(effect, (0, 2))
         with pytest.raises(InputError, match=r"layer 3 is to be pruned.* has layers 0 to 2"):
             refuse_unscored(effect, (1, 3))

@@ -11,6 +11,7 @@ from tests import tiny
 from tfrnet.core.errors import InputError
 from tfrnet.core.tensors import TensorState
 from tfrnet.methods.llm_eraser.pruning import MASK, PrunedEffect, find_mlps
+from tfrnet.models.lora import LoraOptions
 
 IDS = torch.arange(1, 31).view(2, 15)
 GATED = ["llama", "mistral", "qwen2", "qwen3", "gemma3"]
@@ -45,7 +46,7 @@ def hooks(model) -> int:
 def test_a_pruned_channel_contributes_exactly_nothing(architecture, targets) -> None:
     model = tiny.make_model(architecture)
     before = logits(model)
-    with PrunedEffect(model, 4, 8, targets) as effect:
+    with PrunedEffect(model, LoraOptions(4, 8, targets)) as effect:
         effect.show(a_state(effect))
         pruned = logits(model)
         assert not torch.equal(pruned, before)
@@ -71,7 +72,7 @@ def test_a_pruned_channel_contributes_exactly_nothing(architecture, targets) -> 
 def test_detach_leaves_the_model_as_it_was(dtype) -> None:
     model = tiny.make_model(dtype=dtype)
     twin = copy.deepcopy(model)
-    effect = PrunedEffect(model, 4, 8, ("q_proj",))
+    effect = PrunedEffect(model, LoraOptions(4, 8, ("q_proj",)))
     effect.show(a_state(effect))
     assert hooks(model) == 2
     effect.show(TensorState())
@@ -90,7 +91,7 @@ def test_detach_leaves_the_model_as_it_was(dtype) -> None:
 @pytest.mark.parametrize("targets", ["all-linear", ("q_proj",)])
 def test_an_ordinary_model_with_the_folded_weights_acts_the_same(targets) -> None:
     model, plain = tiny.make_model(), tiny.make_model()
-    with PrunedEffect(model, 4, 8, targets) as effect:
+    with PrunedEffect(model, LoraOptions(4, 8, targets)) as effect:
         effect.show(a_state(effect))
         expected = logits(model)
         own = {name: p.detach().clone() for name, p in model.named_parameters()}
@@ -104,7 +105,7 @@ def test_an_ordinary_model_with_the_folded_weights_acts_the_same(targets) -> Non
 
 
 def test_the_layout_names_factors_and_mlps() -> None:
-    with PrunedEffect(tiny.make_model(), 4, 8, ("q_proj",)) as effect:
+    with PrunedEffect(tiny.make_model(), LoraOptions(4, 8, ("q_proj",))) as effect:
         layout = effect.layout()
     assert layout[0] == ["model.layers.0.self_attn.q_proj.lora_A", 4 * 32]
     assert layout[-3:] == [[f"model.layers.{i}.mlp", 48] for i in range(3)]
@@ -124,7 +125,7 @@ def test_a_model_without_gated_mlps_is_refused_untouched(architecture, absent, t
     model = tiny.make_model(architecture)
     modules = list(model.modules())
     with pytest.raises(InputError) as error:
-        PrunedEffect(model, 4, 8)
+        PrunedEffect(model, LoraOptions(4, 8))
     assert absent in str(error.value) and there in str(error.value)
     assert "layer 0" in str(error.value) and type(model).__name__ in str(error.value)
     assert list(model.modules()) == modules

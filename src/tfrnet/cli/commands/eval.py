@@ -223,6 +223,7 @@ def command(
             _refuse_forgotten(forgotten, plan)
         known_state = _describe_state(store, generation)
         if "robustness" in options.tasks:
+            _refuse_unexportable(store)
             check_attacks(options.attacks, has_mask)
         if store and plan.split and "stream" in options.tasks:
             stream_entries(store, plan.split)
@@ -295,6 +296,17 @@ def _open_state(state: Path | None, generation: int | None) -> StateStore | None
     store = StateStore.open(state)
     store.load(generation)
     return store
+
+
+def _refuse_unexportable(store: StateStore | None) -> None:
+    from tfrnet.method import find_method
+
+    method = find_method(store.manifest.method) if store else None
+    if method and not method.exportable:
+        raise InputError(
+            f"robustness attacks an exported model, and a state of {method.method} cannot be "
+            f"exported: {method.why_not_exportable}"
+        )
 
 
 def _describe_state(store: StateStore | None, generation: int | None) -> dict[str, Any] | None:

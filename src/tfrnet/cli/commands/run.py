@@ -1,4 +1,4 @@
-"""`tfrnet run`: apply a stream of requests, going on where an earlier run stopped."""
+"""`tfrnet run`: apply a stream of requests, or the rest of it after an interruption."""
 
 from __future__ import annotations
 
@@ -27,15 +27,16 @@ def command(
     ] = False,
     as_json: opt.AsJson = False,
 ) -> int:
-    """Forget a stream of requests. Stop it at any time; the same command goes on.
+    """Forget a stream of requests, one after another.
 
-    The final state is that of a run that was never stopped: on a CPU bit for bit, on a GPU up to
-    the order in which it adds numbers up.
-    Exit code 0: all of the stream is applied. 1: some of it was rejected, in this run or an
-    earlier one. 2: the input cannot be used.
+    You can stop at any time. Run the same command again to apply the remaining requests; the final
+    state is the same as without the interruption (on a GPU up to rounding).
 
-    'accelerate launch -m tfrnet run ...' shares the work of tfr among processes, with the same
-    result.
+    Exit code 0: every request of the stream is applied. 1: some were rejected, in this run or an
+    earlier one. 2: invalid input.
+
+    'accelerate launch -m tfrnet run ...' spreads the work of tfr over several processes, with the
+    same result.
     """
     output = Output(as_json)
     return lead(lambda own, team: _run(stream, own, team, retry_rejected, output), options, output)
@@ -69,7 +70,7 @@ def _run(
             done = sum(r.id in session.store.history.applied for r in requests)
             raise InterruptError(
                 f"interrupted: {done} of {len(requests)} requests are applied, the one in "
-                "progress left no trace; the same command goes on"
+                "progress changed nothing; run the same command again to apply the rest"
             ) from None
         generation = session.store.generation
         rejected = [r.id for r in requests if r.id in session.store.history.rejected]

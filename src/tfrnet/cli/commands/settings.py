@@ -17,7 +17,7 @@ def command(
 ) -> int:
     """List the settings of a method that --set can change, with the values of a preset.
 
-    Settings without an effect under the chosen step (or --set trained=...) are left out.
+    Settings that have no effect with these values are only named at the end.
     """
     output = Output(as_json)
     chosen = find_method(method or DEFAULT)
@@ -31,5 +31,14 @@ def command(
             continue
         output.say(f"{item.name} = {values[item.name]}")
         output.say(f"    {item.metadata['help']}")
+    for needed, idle in _by_value(config.without_effect()).items():
+        output.say(f"only with {needed}: {', '.join(idle)}")
     output.result("settings", {"method": chosen.method, "presets": presets, "config": values})
     return 0
+
+
+def _by_value(texts: dict[str, str]) -> dict[str, list[str]]:
+    groups: dict[str, list[str]] = {}
+    for name, text in texts.items():
+        groups.setdefault(text, []).append(name)
+    return groups

@@ -15,7 +15,7 @@ from tfrnet.data.examples import Encoded
 from tfrnet.evaluation.attacking.weights import replaced
 from tfrnet.models.forward import answer_losses, collate, input_device
 from tfrnet.models.layers import is_projection
-from tfrnet.models.lora import lora_config, put_lora_on, take_lora_off
+from tfrnet.models.lora import LoraOptions, put_lora_on, take_lora_off
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -144,10 +144,11 @@ def _adapter(model: PreTrainedModel, options: RelearnOptions) -> Iterator[list[n
     from peft.utils import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING as USUAL
 
     projections = [name for name, module in model.named_modules() if is_projection(module)]
-    targets: Sequence[str] = options.target_modules
+    targets: str | tuple[str, ...] = options.target_modules
     if not any(name.rpartition(".")[2] in targets for name in projections):
-        targets = USUAL.get(model.config.model_type, "all-linear")
-    put_lora_on(model, lora_config(model, options.rank, options.alpha, targets), options.seed)
+        usual = USUAL.get(model.config.model_type, "all-linear")
+        targets = usual if isinstance(usual, str) else tuple(usual)
+    put_lora_on(model, LoraOptions(options.rank, options.alpha, targets, options.seed))
     try:
         yield [parameter for parameter in model.parameters() if parameter.requires_grad]
     finally:

@@ -22,7 +22,7 @@ from tfrnet.models.forward import answer_logits, mean_by_example, token_losses
 from tfrnet.training import objectives
 from tfrnet.training.answers import AnswerUnlearner
 from tfrnet.training.loop import Part
-from tfrnet.training.settings import TrainingSettings
+from tfrnet.training.training_settings import TrainingSettings
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from tfrnet.models.checkpointing import checkpointed
 from tfrnet.training import objectives
 from tfrnet.training.answers import AnswerUnlearner
 from tfrnet.training.loop import DivergedError, Part
-from tfrnet.training.settings import TrainingSettings
+from tfrnet.training.training_settings import TrainingSettings
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -96,7 +96,7 @@ class LLMEraser(AnswerUnlearner):
     @classmethod
     def attach(cls, model: PreTrainedModel, config: LLMEraserConfig, seed: int = 0) -> PrunedEffect:
         """Put an adapter on a model, and zeros for the channels that a state prunes."""
-        return PrunedEffect(model, config.rank, config.alpha, config.target_modules, seed)
+        return PrunedEffect(model, config.lora(seed))
 
     def _attach(self) -> PrunedEffect:
         effect = self.attach(self.model, self.config, self.seed)

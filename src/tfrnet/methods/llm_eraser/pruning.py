@@ -16,6 +16,7 @@ from tfrnet.core.errors import InputError
 from tfrnet.core.tensors import State
 from tfrnet.methods.llm_eraser.scores import CHANNEL_DIM
 from tfrnet.models.layers import decoder_layers
+from tfrnet.models.lora import LoraOptions
 from tfrnet.training.lora_effect import LoraEffect
 
 if TYPE_CHECKING:
@@ -64,19 +65,12 @@ class PrunedEffect(LoraEffect):
     whatever the adapter adds to its weights.
     """
 
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        rank: int,
-        alpha: float,
-        target_modules: str | tuple[str, ...] = "all-linear",
-        seed: int = 0,
-    ) -> None:
+    def __init__(self, model: PreTrainedModel, options: LoraOptions) -> None:
         self.mlps = find_mlps(model)  # first: an error leaves the model as it was
         self.channels = sum(mlp.width for mlp in self.mlps)
         self._pruned: dict[str, torch.Tensor] = {}
         self._handles: list[RemovableHandle] = []
-        super().__init__(model, rank, alpha, target_modules, seed)
+        super().__init__(model, options)
 
     def split(self, flat: torch.Tensor) -> list[torch.Tensor]:
         """Return the layers' parts of a flat tensor, as views."""

@@ -17,7 +17,7 @@ from tfrnet.methods.o3.prompt_memory import Memory, prompt_key
 from tfrnet.methods.o3.rows import Call, RowWeights
 from tfrnet.models.forward import input_device
 from tfrnet.models.layers import decoder_layers, hidden_after_each
-from tfrnet.models.lora import ADAPTER
+from tfrnet.models.lora import ADAPTER, LoraOptions
 from tfrnet.models.padding import padded
 from tfrnet.models.prompts import known_prompts
 from tfrnet.training.lora_effect import LoraEffect
@@ -39,10 +39,7 @@ class GatedLoraEffect(LoraEffect):
     def __init__(
         self,
         model: PreTrainedModel,
-        rank: int,
-        alpha: float,
-        target_modules: str | tuple[str, ...] = "all-linear",
-        seed: int = 0,
+        options: LoraOptions,
         settings: DetectorSettings | None = None,
         batch_size: int = 8,
     ) -> None:
@@ -58,7 +55,7 @@ class GatedLoraEffect(LoraEffect):
         self._gated = True
         self._rows = RowWeights()
         self._handles: list[Any] = []
-        super().__init__(model, rank, alpha, target_modules, seed)
+        super().__init__(model, options)
         self._rows.watch(layer.lora_B[ADAPTER] for layer in self.layers.values())
         self._handles.append(model.register_forward_pre_hook(self._weigh, with_kwargs=True))
 

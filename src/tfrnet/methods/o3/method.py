@@ -35,7 +35,7 @@ from tfrnet.methods.o3.targets import random_targets
 from tfrnet.models.layers import decoder_layers
 from tfrnet.training.answers import AnswerUnlearner
 from tfrnet.training.loop import Part, backward
-from tfrnet.training.settings import TrainingSettings
+from tfrnet.training.training_settings import TrainingSettings
 from tfrnet.unlearner import Proposal, Report
 
 if TYPE_CHECKING:
@@ -113,15 +113,7 @@ class O3(AnswerUnlearner):
         cls, model: PreTrainedModel, config: O3Config, seed: int = 0, batch_size: int = 8
     ) -> GatedLoraEffect:
         """Put a gated adapter on a model."""
-        return GatedLoraEffect(
-            model,
-            config.rank,
-            config.alpha,
-            config.target_modules,
-            seed,
-            config.detector(),
-            batch_size,
-        )
+        return GatedLoraEffect(model, config.lora(seed), config.detector(), batch_size)
 
     def _attach(self) -> GatedLoraEffect:
         return self.attach(self.model, self.config, self.seed, self.batch_size)

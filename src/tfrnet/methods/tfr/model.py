@@ -86,13 +86,6 @@ class TFRNet(Unlearner[ChannelState]):
                 f"{self.team.size}"
             )
         self._untouched: Untouched | None = None
-        self._options = ScoreOptions(
-            batch_size=self.passes.examples,
-            tokens=self.config.score_tokens,
-            gradient_checkpointing=self.passes.gradient_checkpointing,
-            max_tokens=self.passes.tokens,
-            team=self.team,
-        )
         if self.passes.compiled:
             # Here too, before there is a state; the compiler is imported only where it is needed.
             from tfrnet.masking.compiled import refuse_uncompilable
@@ -107,13 +100,27 @@ class TFRNet(Unlearner[ChannelState]):
             self.config.memory_rows if self.config.step in SOLVED else 0,
         )
 
+    @property
+    def _options(self) -> ScoreOptions:
+        return ScoreOptions(
+            batch_size=self.passes.examples,
+            tokens=self.config.score_tokens,
+            gradient_checkpointing=self.passes.gradient_checkpointing,
+            max_tokens=self.passes.tokens,
+            team=self.team,
+        )
+
     def _automatic_passes(self, gradient_checkpointing: bool, compiled: bool) -> Passes:
         longest = max(len(e.ids) for e in [*self._retain_encoded, *self._guard_encoded])
         held = 4 * self._held_rows() * self._index.total
         return choose_passes(self.model, longest, gradient_checkpointing, compiled, held)
 
     def _held_rows(self) -> int:
-        """Return how many numbers per channel are in memory while the model computes."""
+        """Return how many numbers per channel are in memory while the model computes.
+
+        Other answers that `calibrate` holds in place are not counted: how many there are is known
+        only once a request is read.
+        """
         config = self.config
         if config.step not in SOLVED:
             return 0

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from tfrnet.core.settings import Settings, option
+from tfrnet.models.lora import LoraOptions
 
 _WITH_LORA = {"trained": ("lora",)}
 
@@ -49,6 +50,10 @@ class TrainingSettings(Settings):
     use_guard: bool = option(False, "reject a request that breaks the guard")
     guard_relative: float = option(0.05, "largest relative rise of the guard loss per request", 0)
     guard_absolute: float = option(0.0, "largest absolute rise of the guard loss per request", 0)
+
+    def lora(self, seed: int) -> LoraOptions:
+        """Return the adapter to train."""
+        return LoraOptions(self.rank, self.alpha, self.target_modules, seed)
 
     @classmethod
     def presets(cls) -> dict[str, Mapping[str, Any]]:
