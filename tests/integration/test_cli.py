@@ -77,7 +77,7 @@ def test_run_goes_on_where_the_state_stands(tfrnet: Tfrnet, files: Files) -> Non
     assert (result.code, result.err) == (0, "")
     outcome, before, summary = result.out.splitlines()
     assert outcome.startswith("request-2: accepted")
-    assert before == "2 of 3 requests were done before"
+    assert before == "2 of 3 requests were already done"
     assert summary.endswith("generation 3, 1 accepted and 0 rejected in this run")
     again = tfrnet("run", "--stream", files.stream, *files.opening(), "--json").json
     assert again["skipped"] == ["request-0", "request-1", "request-2"]
@@ -152,7 +152,7 @@ def test_status(tfrnet: Tfrnet, files: Files) -> None:
     result = tfrnet("status", "--state", files.state)
     assert (result.code, result.err) == (0, "")
     assert "generation   2 (kept: 0 to 2)" in result.out
-    assert "2 applied, 0 rejected, 2 seen in all" in result.out
+    assert "2 applied, 0 rejected, 2 seen in total" in result.out
     values = tfrnet("status", "--state", files.state, "--json").json
     assert values["schema"] == "tfrnet.status/1"
     assert values["applied"] == ["request-0", "request-1"]
@@ -208,7 +208,7 @@ def test_a_failed_verify_exits_with_1_and_names_the_file(
 def test_rollback(tfrnet: Tfrnet, files: Files) -> None:
     result = tfrnet("rollback", "--to", 1, "--state", files.state)
     assert (result.code, result.err) == (0, "")
-    assert "generation 3 is generation 1 again; 1 requests undone: request-1" in result.out
+    assert "generation 3 restores generation 1; 1 requests undone: request-1" in result.out
     values = tfrnet("rollback", "--to", 2, "--state", files.state, "--json").json
     assert values == {
         "schema": "tfrnet.rollback/1",

@@ -391,7 +391,7 @@ def test_a_stream_for_a_program_and_a_person(
     assert float(nothing.split()[1]) == pytest.approx(found["forgetting"]["fixed"][0], abs=0.05)
     assert [row.split()[0] for row in rows[:requests]] == found["requests"]
     error = tfrnet("eval", *options, "--model", tiny_folder).error
-    assert "stream looks at what a state made a model forget; give --state FOLDER" in error
+    assert "stream evaluates what a state made a model forget; give --state FOLDER" in error
 
 
 def test_the_stream_of_a_method_without_a_mask(

@@ -257,7 +257,7 @@ def test_ctrl_c_ends_with_130_and_one_line_and_the_same_command_goes_on(
         # The second may have been abandoned in mid-commit.
         assert 1 <= store.history.requests_seen < REQUESTS
     assert server.run(command, tmp_path / "resumed") in (0, 1)
-    assert "requests were done before" in (tmp_path / "resumed").read_text()
+    assert "requests were already done" in (tmp_path / "resumed").read_text()
     assert_same_end(state, undisturbed.state)
 
 

@@ -97,7 +97,7 @@ def _show_robustness(output: Output, result: Mapping[str, Any]) -> None:
 
 def _show_stream(output: Output, result: Mapping[str, Any]) -> None:
     forgetting = result["forgetting"]
-    # Only a method with a mask has one whose channels can be counted.
+    # Only methods with a mask have these figures.
     structure = result.get("structure")
     output.say(
         f"stream, {len(result['requests'])} requests on {result['forget_task']}, "

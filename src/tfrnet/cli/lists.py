@@ -11,7 +11,7 @@ def names(text: str) -> tuple[str, ...]:
 
 
 def numbers(text: str, option: str, example: str) -> tuple[int, ...]:
-    """Return the numbers of a list; what is none is named with the option and an example."""
+    """Return the numbers of a list; anything else is an error with an example."""
     try:
         return tuple(int(name) for name in names(text))
     except ValueError:

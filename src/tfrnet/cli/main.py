@@ -35,7 +35,7 @@ def build_app() -> typer.Typer:
         try:
             app.command(name)(COMMANDS.find(name))
         except InputError as error:
-            # Another package's command that cannot be loaded must not take ours along.
+            # A broken command of another package must not break ours.
             any_options = {"ignore_unknown_options": True, "allow_extra_args": True}
             app.command(name, help=str(error), context_settings=any_options)(_refusing(error))
     return app
@@ -49,7 +49,7 @@ def _refusing(error: InputError) -> Callable[[], None]:
 
 
 def _rank(name: str) -> tuple[int, str]:
-    """Order the help as one meets the commands."""
+    """Return where a command stands in the help: in the order a newcomer needs them."""
     known = ["demo", "forget", "run", "status", "history", "verify", "rollback", "generate", "eval"]
     return (known.index(name) if name in known else len(known), name)
 
@@ -65,11 +65,11 @@ def _options(
         False, "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
     ),
 ) -> None:
-    """Hold the options that come before a subcommand."""
+    """Define the options that come before a subcommand."""
 
 
 def main() -> None:
-    """Run the command line; every failure is one line on stderr and an exit code."""
+    """Run the command line; a failure is one line on stderr and an exit code."""
     warnings.showwarning = _show_warning  # type: ignore[assignment]
     if launched_rank() and not _is_shared(*sys.argv[1:2]):
         sys.exit(0)  # the first process does it all
@@ -80,7 +80,7 @@ def main() -> None:
     except KeyboardInterrupt:
         _fail("interrupted", InterruptError.exit_code)
     except BrokenPipeError:
-        # The reader of our output has gone; there is nobody left to tell.
+        # Whoever read our output is gone, so there is nobody to tell.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
@@ -91,18 +91,13 @@ def main() -> None:
             message = error.format_message()
             if not message:  # no argument at all: the help was shown instead
                 sys.exit(2)
-            _fail(f"{message} ('tfrnet --help' and 'tfrnet COMMAND --help' explain)", 2)
+            _fail(f"{message} (see 'tfrnet --help' or 'tfrnet COMMAND --help')", 2)
         if type(error).__name__ == "Abort":
             _fail("interrupted", InterruptError.exit_code)
         if os.environ.get("TFRNET_DEBUG"):
             raise
-        _fail(
-            f"unexpected {type(error).__name__}: {error} (TFRNET_DEBUG=1 shows where)".replace(
-                "\n", " "
-            ),
-            2,
-            error,
-        )
+        what = f"unexpected {type(error).__name__}: {error}"
+        _fail(f"{what} (set TFRNET_DEBUG=1 for the traceback)", 2, error)
     if code == InterruptError.exit_code:  # some versions of typer swallow Ctrl-C
         _fail("interrupted", code)
     sys.exit(code if isinstance(code, int) else 0)
@@ -114,7 +109,8 @@ def _is_shared(name: str = "") -> bool:
 
 def _fail(message: str, code: int, error: Exception | None = None) -> None:
     if launched_rank():
-        # What all processes have, the first says, and no launcher should end it before it has.
+        # An error that all processes share is reported by the first; a failure here could make the
+        # launcher kill it before it does.
         sys.exit(0 if getattr(error, "agreed", False) else code)
     line = " ".join(message.split())
     print(f"tfrnet: error: {line}", file=sys.stderr)
@@ -122,7 +118,7 @@ def _fail(message: str, code: int, error: Exception | None = None) -> None:
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *rest: Any) -> None:
-    # Other packages' warnings are for their developers, not for the user of a command.
+    # Warnings of other packages are meant for developers, not for users of a command.
     if launched_rank():
         return
     if issubclass(category, TfrnetWarning) or os.environ.get("TFRNET_DEBUG"):

@@ -1,4 +1,4 @@
-"""Opening models and sessions for subcommands: all input is checked before a model is loaded."""
+"""Opening models and sessions for subcommands. All input is checked before a model is loaded."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ DEFAULT_MODEL = "smollm2-135m"
 def lead(
     work: Callable[[SessionOptions, Team], int], options: SessionOptions, output: Output
 ) -> int:
-    """Do the work in the first of the processes launched, or the only one; the others follow.
+    """Do the work in the first process; other processes of a launcher follow its orders.
 
-    The work is given the options with the device of its process.
+    The work receives the options with the device of its process.
     """
     from tfrnet.distributed.follow import follow
     from tfrnet.distributed.launch import joined_team
@@ -52,7 +52,7 @@ def open_session(
 ) -> Session:
     """Check everything that can be checked without the model, then load it and open the state.
 
-    `may_be_done` tells whether requests that are applied already are fine (they are in a stream).
+    With `may_be_done`, as in a stream, requests that are already applied are no error.
     """
     if options.method:
         find_method(options.method)
@@ -92,7 +92,7 @@ def open_session(
 
 
 def _open_state(folder: Path, output: Output) -> StateStore | None:
-    """Open a state for writing, if there is one: nobody else can while the model loads."""
+    """Open a state for writing, if there is one, so that it stays locked while the model loads."""
     from tfrnet.state.store import StateStore
 
     if not StateStore.exists(folder):
@@ -110,7 +110,7 @@ def _check_state(
     requests: Sequence[Request],
     may_be_done: bool,
 ) -> None:
-    """Find out before a large model is loaded that a state is another or done already."""
+    """Refuse a state that does not match before a large model is loaded."""
     from tfrnet.method_state import settings_of
     from tfrnet.state.applied import is_applied, refuse_applied
 
@@ -122,7 +122,7 @@ def _check_state(
 
 
 def _chosen_config(options: SessionOptions, known: Manifest | None) -> Settings | None:
-    """Return the config asked for, or None where nothing was: an existing state has its own."""
+    """Return the settings asked for, or None if none were: an existing state has its own."""
     overrides = [*(options.overrides or ()), *(["use_guard=true"] if options.guarded else ())]
     if options.preset is None and not overrides:
         return None
@@ -138,7 +138,7 @@ def _chosen_config(options: SessionOptions, known: Manifest | None) -> Settings 
 
 
 def _load_together(name: str, options: SessionOptions, team: Team, output: Output) -> LoadedModel:
-    """Load the model in this process and in those that follow it."""
+    """Load the model in this process and its followers."""
     from tfrnet.distributed.messages import Load
     from tfrnet.distributed.together import load_together
 
@@ -158,7 +158,7 @@ def model_name(given: str | None, state: Path | None) -> str:
 
 def _model_name(given: str | None, known: Manifest | None) -> str:
     if given:
-        # A path is kept whole, so that the state finds its model from any folder.
+        # An absolute path, so that the state finds its model from any folder.
         return str(Path(given).resolve()) if Path(given).exists() else given
     return known.model if known else DEFAULT_MODEL
 
@@ -166,7 +166,7 @@ def _model_name(given: str | None, known: Manifest | None) -> str:
 def load(
     name: str, dtype: str, device: str, output: Output, computes_on: str | None = None
 ) -> LoadedModel:
-    """Load a model, quietly."""
+    """Load a model without the output of transformers."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     with output.waiting(f"loading {name}"):
         from transformers.utils import logging

@@ -18,28 +18,28 @@ State = Annotated[Path, typer.Option(help="Folder of the state.")]
 Model = Annotated[
     str | None,
     typer.Option(
-        help="Model: hub id, folder of a model or of a PEFT adapter, .gguf file, smollm2-135m "
-        "(the default), or one of its fine-tuned versions that come along: smollm2-tasks, "
-        "smollm2-tofu-full, smollm2-tofu-retain90. An existing state knows its model.",
+        help="Hub id, model or PEFT adapter folder, .gguf file, smollm2-135m, or one of its "
+        "fine-tuned versions: smollm2-tasks, smollm2-tofu-full, smollm2-tofu-retain90. Default: "
+        "the model of the state, or smollm2-135m for a new one.",
         show_default=False,
     ),
 ]
 Retain = Annotated[
-    Path, typer.Option(help="JSON Lines of examples that must be kept; scored beside each request.")
+    Path, typer.Option(help="JSON Lines file with examples that the model must keep.")
 ]
 Guard = Annotated[
     Path | None,
     typer.Option(
-        help="JSON Lines of examples that decide whether a request is accepted. "
-        "Without it they are drawn from the retain data.",
+        help="JSON Lines file with the examples that decide whether a request is accepted. "
+        "Default: a sample of the retain data.",
         show_default=False,
     ),
 ]
 Method = Annotated[
     str | None,
     typer.Option(
-        help=f"Method: {DEFAULT} (the default), {', '.join(method_names()[1:])}. "
-        "An existing state knows its method.",
+        help=f"Unlearning method: {', '.join(method_names())}. Default: the method of the state, "
+        f"or {DEFAULT} for a new one.",
         show_default=False,
     ),
 ]
@@ -47,16 +47,15 @@ Guarded = Annotated[
     bool,
     typer.Option(
         "--guarded",
-        help="Let the retain guard reject, and undo, requests of any method; tfr always does. "
-        "The same as --set use_guard=true.",
+        help="Let the guard reject requests with this method too, as it always does with tfr. Same "
+        "as --set use_guard=true.",
     ),
 ]
 Preset = Annotated[
     str | None,
     typer.Option(
-        help="Settings: default, tuned (chosen by a search; of tfr the default), and of tfr also "
-        "paper and fisher (the step before the default's: cheaper, with a guard of 15 %). "
-        "'tfrnet settings' lists those of a method.",
+        help="Named settings of a new state: default or tuned (found by 'tfrnet search'), and with "
+        "tfr also paper, fisher or calibrated. 'tfrnet settings' lists those of a method.",
         show_default=False,
     ),
 ]
@@ -70,18 +69,22 @@ Set = Annotated[
     ),
 ]
 Seed = Annotated[
-    int | None, typer.Option(help="Seed of the samples; 0 for a new state.", show_default=False)
+    int | None,
+    typer.Option(
+        help="Random seed of a new state. Default: 0, or the seed of the state.",
+        show_default=False,
+    ),
 ]
 Dtype = Annotated[str, typer.Option(help="float32, bfloat16, float16, or auto (float32 on a CPU).")]
 Device = Annotated[
-    str, typer.Option(help="cpu, cuda, cuda:1, ..., auto, or balanced over several GPUs.")
+    str, typer.Option(help="cpu, cuda, cuda:1, ..., auto, or balanced (over several GPUs).")
 ]
 BatchSize = Annotated[
     int | None,
     typer.Option(
         min=1,
-        help="Examples per pass. Without it 8 on a CPU, and on a GPU, for tfr, what its memory "
-        "holds. Changes speed, and results by rounding only; keep it for a bit-identical resume.",
+        help="Examples per forward pass. Default: 8, or with tfr on a GPU as many as fit into its "
+        "memory. Affects results only by rounding; keep it to resume bit for bit.",
         show_default=False,
     ),
 ]
@@ -89,8 +92,8 @@ Keep = Annotated[
     int | None,
     typer.Option(
         min=1,
-        help="Generations kept for rollback and 'eval --tasks stream', besides the first; 20, or "
-        "as many as there are, but fewer (2 at least) where 20 would take over 4 GB.",
+        help="Number of generations to keep for rollback, besides the first. Default: 20, or fewer "
+        "(at least 2) if 20 would take more than 4 GB.",
         show_default=False,
     ),
 ]
@@ -98,8 +101,8 @@ Checkpointing = Annotated[
     bool,
     typer.Option(
         "--gradient-checkpointing",
-        help="Trade time for memory when a large model is scored or trained. Without a batch size "
-        "tfr does so by itself where it is needed.",
+        help="Use less memory and more time on a large model. Without --batch-size, tfr turns this "
+        "on where needed.",
     ),
 ]
 Compiled = Annotated[
@@ -107,15 +110,15 @@ Compiled = Annotated[
     typer.Option(
         "--compile",
         help="Compile the model's layers with torch.compile (tfr only). The first request takes "
-        "half a minute or so longer for it; then large models on a GPU are scored faster and in "
-        "less memory. The numbers agree up to rounding.",
+        "about half a minute longer; large models on a GPU are then faster and need less memory. "
+        "Affects results only by rounding.",
     ),
 ]
 DataDir = Annotated[
     Path | None,
     typer.Option(
-        help="Folder with the datasets (boolq/, openbookqa/, arithmetic/, tofu/); TFRNET_DATA "
-        "names one too. Without a folder they come from the Hugging Face hub.",
+        help="Folder with the datasets (boolq/, openbookqa/, arithmetic/, tofu/). Default: the "
+        "folder named by the TFRNET_DATA variable, else the Hugging Face hub.",
         show_default=False,
     ),
 ]
@@ -123,7 +126,8 @@ DataSource = Annotated[
     str,
     typer.Option(
         "--source",
-        help="auto, folder, hub, or generated (arithmetic only; auto takes it without a folder).",
+        help="Where datasets come from: folder, hub, generated (arithmetic only), or auto: the "
+        "folder if there is one, else generated or hub.",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
@@ -131,7 +135,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on s
 
 @dataclass(frozen=True)
 class SessionOptions:
-    """What `forget` and `run` are told of the state, its method, and the model."""
+    """The options that `forget` and `run` share: state, method and model."""
 
     retain: Retain
     state: State = DEFAULT_STATE
@@ -151,7 +155,7 @@ class SessionOptions:
 
 
 def takes_session_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Let typer see the fields of `SessionOptions` in the place of a command's `options`."""
+    """Replace a command's `options` parameter by the fields of `SessionOptions`, for typer."""
     hints = get_type_hints(command, include_extras=True)
     shared = get_type_hints(SessionOptions, include_extras=True)
     parameters = []

@@ -1,4 +1,4 @@
-"""What a person or a program gets to see: text or JSON on stdout, progress and notes on stderr."""
+"""Output of commands: text or JSON on stdout, progress and notes on stderr."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Output:
     """Where a subcommand writes to."""
 
     def __init__(self, as_json: bool) -> None:
-        # Of several processes the first alone speaks.
+        # Of several processes only the first prints.
         quiet = launched_rank() > 0
         self.as_json = as_json and not quiet
         self.text = Console(highlight=False, soft_wrap=True, quiet=quiet)
@@ -35,7 +35,7 @@ class Output:
             self.text.print(line, markup=False)
 
     def note(self, line: str) -> None:
-        """Print a remark that is no part of the result."""
+        """Print a remark on stderr."""
         self.notes.print(line, markup=False)
 
     def table(self, table: Table) -> None:
@@ -49,7 +49,7 @@ class Output:
             sys.stdout.write(json.dumps({"schema": f"tfrnet.{schema}/1"} | values) + "\n")
 
     def _display(self) -> Console:
-        """Return where moving things go: the terminal that lines are printed on, if it is one.
+        """Return the console for progress bars: the one that lines are printed on, if a terminal.
 
         On one console rich keeps lines and bars apart; on two they would overwrite each other.
         """
@@ -85,7 +85,7 @@ class Output:
 
     @contextmanager
     def waiting(self, what: str) -> Iterator[None]:
-        """Show that something is going on, on a terminal."""
+        """Show a spinner on a terminal."""
         if not self._display().is_terminal:
             yield
             return
@@ -105,7 +105,7 @@ class Steps:
             self._bar.update(self._bar.task_ids[0], description=what)
 
     def advance(self, count: int = 1) -> None:
-        """So many more are done."""
+        """Count more as done."""
         if self._bar:
             self._bar.advance(self._bar.task_ids[0], count)
 

@@ -1,4 +1,4 @@
-"""Which commands several processes of a launcher can share."""
+"""Commands whose work several processes of a launcher can share."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _shared: set[Callable[..., int]] = set()
 
 
 def shared(command: Callable[..., int]) -> Callable[..., int]:
-    """Mark a command that shares its work among processes; any other runs in the first alone."""
+    """Mark a command that shares its work among processes; others run in the first process only."""
     _shared.add(command)
     return command
 

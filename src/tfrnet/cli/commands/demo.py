@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 
 def command(
-    out: Annotated[Path, typer.Option(help="Folder for state, data and picture.")] = Path(
+    out: Annotated[Path, typer.Option(help="Folder for the state, data and figure.")] = Path(
         "tfrnet-demo"
     ),
-    topic: Annotated[str, typer.Option(help="Topic to forget from.")] = "capitals",
+    topic: Annotated[str, typer.Option(help="Topic of the facts to forget.")] = "capitals",
     as_json: opt.AsJson = False,
 ) -> int:
-    """Watch the real default model forget 40 facts in five requests, and keep the rest.
+    """Watch the default model forget 40 facts in five requests and keep the rest.
 
-    Takes two to three minutes on two CPU cores. Nothing is downloaded.
+    Takes two to three minutes on two CPU cores and downloads nothing.
     """
     from tfrnet.core.errors import InputError
     from tfrnet.demo.corpus import load_facts, split
@@ -33,7 +33,7 @@ def command(
     facts = load_facts()
     topics = sorted({fact.topic for fact in facts})
     if topic not in topics:
-        raise InputError(f"unknown topic {topic!r}; there are: {', '.join(topics)}")
+        raise InputError(f"unknown topic {topic!r}; the topics are {', '.join(topics)}")
     parts = split(facts, topic)
     if not parts.same_topic:
         raise InputError(f"topic {topic!r} has too few facts for five requests; try capitals")
@@ -82,7 +82,7 @@ def _show(story: Story, topic: str, out: Path, output: Output) -> None:
         output.say(f"after   {' '.join(row['after'].split())}")
     output.say(f"{story.seconds:.0f} s; state in {out / 'state'}, data in {out}")
     if story.picture:
-        output.say(f"picture in {story.picture}")
+        output.say(f"figure in {story.picture}")
     else:
-        output.note("no picture: matplotlib is not installed (pip install 'tfrnet[plot]')")
-    output.say(f"undo it all: tfrnet rollback --state {out / 'state'} --to 0")
+        output.note("no figure: matplotlib is not installed (pip install 'tfrnet[plot]')")
+    output.say(f"to undo it all: tfrnet rollback --state {out / 'state'} --to 0")

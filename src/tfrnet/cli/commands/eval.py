@@ -1,4 +1,4 @@
-"""`tfrnet eval`: what a model knows, leaks and gives away under attack."""
+"""`tfrnet eval`: what a model knows, leaks and reveals under attack."""
 
 from __future__ import annotations
 
@@ -35,32 +35,36 @@ def command(
     tasks: Annotated[
         str,
         typer.Option(
-            help=f"Comma-separated: {', '.join(task_names())} (arithmetic:2da+3ds takes some of "
-            "1dc 2da 2ds 2dm 3da 3ds 4da 4ds 5da 5ds), tofu, privacy, robustness, stream (every "
-            "forgotten item after every request of a state)."
+            help=f"Separated by commas: {', '.join(task_names())}, tofu, privacy, robustness "
+            "(attacks on a state), stream (forgotten items after every request of a state). "
+            "arithmetic:2da+3ds selects some of 1dc 2da 2ds 2dm 3da 3ds 4da 4ds 5da 5ds."
         ),
     ],
     model: opt.Model = None,
     state: Annotated[
         Path | None,
-        typer.Option(help="State whose mask is put on the model.", show_default=False),
+        typer.Option(
+            help="Evaluate the model as unlearned by this state. Default: the untouched model.",
+            show_default=False,
+        ),
     ] = None,
     generation: Annotated[
-        int | None, typer.Option(min=0, help="Generation of the state; the current one without it.")
+        int | None,
+        typer.Option(min=0, help="Generation of the state.", show_default="the current one"),
     ] = None,
     limit: Annotated[
         int | None,
         typer.Option(
-            help="Items per task or TOFU set. Without it 100 of a task, and all rows of TOFU.",
+            help="Items per task or TOFU set. Default: 100 per task, and all rows of TOFU.",
             show_default=False,
         ),
     ] = None,
-    full: Annotated[bool, typer.Option("--full", help="Every item there is.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Evaluate every item.")] = False,
     items: Annotated[
         str,
-        typer.Option(help="sample: a seeded draw; first: in file order, as lm-eval's limit."),
+        typer.Option(help="sample: drawn by --seed; first: in file order, like lm-eval's limit."),
     ] = "sample",
-    seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the sample.")] = 0,
     split: Annotated[
         Path | None,
         typer.Option(
@@ -71,21 +75,22 @@ def command(
     forgotten: Annotated[
         Path | None,
         typer.Option(
-            help="JSON Lines of requests; refuse to evaluate on any of their examples.",
+            help="JSON Lines file of requests; refuse to evaluate on any of their examples.",
             show_default=False,
         ),
     ] = None,
     oracle: Annotated[
         str | None,
         typer.Option(
-            help="Retain-only model, for Forget Quality and PrivLeak.", show_default=False
+            help="Model that never saw the forget data, for Forget Quality and PrivLeak.",
+            show_default=False,
         ),
     ] = None,
     attacks: Annotated[
         str | None,
         typer.Option(
-            help="Attacks of the task robustness, comma-separated; without it all that fit the "
-            f"method: {', '.join(ATTACKS.names())}.",
+            help="Attacks for the task robustness, separated by commas. Default: all that fit the "
+            f"method, of {', '.join(ATTACKS.names())}.",
             show_default=False,
         ),
     ] = None,
@@ -93,20 +98,23 @@ def command(
         str, typer.Option(help="Steps after which relearning is measured.")
     ] = "0,5,10,20,40,80",
     relearn_seeds: Annotated[int, typer.Option(min=1, help="Relearning runs to average.")] = 3,
-    shots: Annotated[
-        int, typer.Option(min=0, help="Solved training examples before each question.")
-    ] = 0,
-    max_length: Annotated[int, typer.Option(min=16, help="Longest prompt with answer.")] = 256,
+    shots: Annotated[int, typer.Option(min=0, help="Few-shot examples before each question.")] = 0,
+    max_length: Annotated[
+        int, typer.Option(min=16, help="Longest prompt with answer, in tokens.")
+    ] = 256,
     truncation: Annotated[
         str,
         typer.Option(
-            help="passage_left: cut the passage's beginning, never the question; "
-            "lm_eval: as that harness does."
+            help="How long prompts are cut. passage_left: at the start of the passage, never in "
+            "the question; lm_eval: as lm-evaluation-harness does."
         ),
     ] = "passage_left",
     mutual_info: Annotated[
         bool,
-        typer.Option("--mutual-info", help="Also rank choices by how much the prompt raises them."),
+        typer.Option(
+            "--mutual-info",
+            help="Also rank choices by how much the prompt raises their likelihood.",
+        ),
     ] = False,
     tofu_template: Annotated[
         str, typer.Option(help="qa ('Question: ... Answer: ') or chat (the tokenizer's).")
@@ -114,19 +122,21 @@ def command(
     tofu_boundary: Annotated[
         str,
         typer.Option(
-            help="Where an answer's scored tokens begin: open-unlearning (after the prompt's own "
-            "tokens, as there) or answer (its first token always counts)."
+            help="First scored token of an answer: open-unlearning (the first after the tokens of "
+            "the prompt alone, as OpenUnlearning does) or answer (always the answer's first)."
         ),
     ] = "open-unlearning",
     tofu_paraphrased: Annotated[
-        bool, typer.Option("--tofu-paraphrased", help="Ask TOFU's questions in other words.")
+        bool, typer.Option("--tofu-paraphrased", help="Use TOFU's paraphrased questions.")
     ] = False,
     es_compat: Annotated[
         bool,
-        typer.Option("--es-compat", help="Extraction strength with OpenUnlearning's 1/n quirk."),
+        typer.Option(
+            "--es-compat", help="Compute extraction strength exactly as OpenUnlearning does."
+        ),
     ] = False,
     min_k: Annotated[
-        float, typer.Option(help="Share of tokens that Min-K% and Min-K%++ look at.")
+        float, typer.Option(help="Share of tokens that Min-K% and Min-K%++ use.")
     ] = 0.4,
     truth_ratio: Annotated[
         str, typer.Option(help="geometric (OpenUnlearning), arithmetic, or probability.")
@@ -135,25 +145,27 @@ def command(
     source: opt.DataSource = "auto",
     samples: Annotated[
         Path | None,
-        typer.Option(help="Write every item's figures there, as JSON Lines.", show_default=False),
+        typer.Option(
+            help="JSON Lines file to write with the results of every item.", show_default=False
+        ),
     ] = None,
     no_cache: Annotated[
-        bool, typer.Option("--no-cache", help="Neither use nor keep earlier model outputs.")
+        bool, typer.Option("--no-cache", help="Do not read or write cached model outputs.")
     ] = False,
     dtype: opt.Dtype = "auto",
     device: opt.Device = "auto",
     batch_size: Annotated[
-        int, typer.Option(min=1, help="Sequences per pass. Changes speed, and results by rounding.")
+        int,
+        typer.Option(min=1, help="Sequences per forward pass. Affects results only by rounding."),
     ] = 16,
     as_json: opt.AsJson = False,
 ) -> int:
-    """Measure a model, masked by a state or not.
+    """Evaluate a model, untouched or as unlearned by a state.
 
-    Accuracy on BoolQ and OpenBookQA by candidate ranking as in lm-evaluation-harness, on
-    arithmetic by generation; TOFU and privacy figures as in OpenUnlearning; robustness under
-    attack. Beside every figure stand its sample count, its standard error and what knowing nothing
-    would score. What the model said is kept under the digest of its weights, mask and inputs, so a
-    second look is instant and never out of date.
+    BoolQ and OpenBookQA are scored by ranking the choices as in lm-evaluation-harness, arithmetic
+    by generation, TOFU and privacy as in OpenUnlearning; robustness attacks the model. Every figure
+    comes with its sample count, its standard error and a chance baseline. Model outputs are cached
+    under a digest of weights, mask and inputs, so a second evaluation is fast and never stale.
 
     Examples:
 
@@ -215,7 +227,7 @@ def command(
         for name in ("robustness", "stream"):
             if name in options.tasks and state is None:
                 raise InputError(
-                    f"{name} looks at what a state made a model forget; give --state FOLDER"
+                    f"{name} evaluates what a state made a model forget; give --state FOLDER"
                 )
         where = Source(source, data_dir)
         plan = make_plan(options, where, read_split(split, where) if split else None)
@@ -289,7 +301,7 @@ def _open_state(state: Path | None, generation: int | None) -> StateStore | None
     """Open the state, so that a missing or damaged one is found before the model is loaded."""
     if state is None:
         if generation is not None:
-            raise InputError("--generation belongs to a state; give --state FOLDER too")
+            raise InputError("--generation needs --state FOLDER")
         return None
     from tfrnet.state.store import StateStore
 
@@ -334,7 +346,7 @@ def _applied(
 
 
 def _check_writable(path: Path) -> None:
-    """Find out before the work that its result has no place."""
+    """Fail before the work, not after it, if its result cannot be written."""
     try:
         path.open("a").close()
     except OSError as error:

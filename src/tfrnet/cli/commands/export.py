@@ -1,4 +1,4 @@
-"""`tfrnet export`: what a state made of a model, as an ordinary model folder."""
+"""`tfrnet export`: the unlearned model as an ordinary model folder."""
 
 from __future__ import annotations
 
@@ -20,22 +20,24 @@ def command(
     state: opt.State = opt.DEFAULT_STATE,
     model: opt.Model = None,
     format: Annotated[
-        str, typer.Option(help="dense: mask, adapter or trained weights in a copy of the model.")
+        str, typer.Option(help="dense: an ordinary model of the same shape.")
     ] = "dense",
     generation: Annotated[
-        int | None, typer.Option(min=0, help="Generation; the current one without it.")
+        int | None,
+        typer.Option(min=0, help="Generation of the state.", show_default="the current one"),
     ] = None,
     dtype: opt.Dtype = "auto",
     device: opt.Device = "auto",
     as_json: opt.AsJson = False,
 ) -> int:
-    """Fold a state into a copy of the weights: a model that any tool loads, at no extra cost.
+    """Write the unlearned model as an ordinary model folder that any tool can load.
 
-    Works for every method whose effect does not depend on the prompt, as o3's does. Success is
-    reported only after the exported model was loaded and its logits agreed with the live model's.
+    The mask, adapter or trained weights are folded into a copy of the model. The export is loaded
+    and its logits are compared with the live model's before success is reported. States of o3
+    cannot be exported, because their effect depends on the prompt.
     """
     if format not in FORMATS:
-        raise InputError(f"unknown format {format!r}; there is: {', '.join(FORMATS)}")
+        raise InputError(f"unknown format {format!r}; the formats are {', '.join(FORMATS)}")
     from tfrnet.method import find_method
     from tfrnet.state.store import StateStore
 

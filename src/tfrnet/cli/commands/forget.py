@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 @opt.takes_session_options
 def command(
     request: Annotated[
-        Path, typer.Option(help='One request: {"id": ..., "examples": [...]} on one line.')
+        Path, typer.Option(help='File with one request: {"id": ..., "examples": [...]}.')
     ],
     options: opt.SessionOptions,
     as_json: opt.AsJson = False,
 ) -> int:
-    """Forget one request by a method, and commit what came of it if the guard agrees.
+    """Forget one request and commit the result if the guard accepts it.
 
-    Exit code 0: accepted. 1: rejected by the guard, or since training diverged; nothing changed.
-    2: the input cannot be used.
+    Exit code 0: accepted. 1: rejected by the guard or because training diverged; nothing changed.
+    2: invalid input.
     """
     output = Output(as_json)
     return lead(lambda own, team: _forget(request, own, team, output), options, output)

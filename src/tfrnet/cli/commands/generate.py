@@ -1,4 +1,4 @@
-"""`tfrnet generate`: what the model says before and after, for a person to look at."""
+"""`tfrnet generate`: what the model says before and after unlearning."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from tfrnet.core.errors import InputError
 
 
 def command(
-    prompt: Annotated[list[str], typer.Option(help="Text to go on from; may be repeated.")],
+    prompt: Annotated[list[str], typer.Option(help="Text to continue; may be repeated.")],
     state: opt.State = opt.DEFAULT_STATE,
     model: opt.Model = None,
     generation: Annotated[
-        int | None, typer.Option(min=0, help="Generation; the current one without it.")
+        int | None,
+        typer.Option(min=0, help="Generation of the state.", show_default="the current one"),
     ] = None,
-    max_new_tokens: Annotated[int, typer.Option(min=1, help="Most tokens to add.")] = 24,
+    max_new_tokens: Annotated[int, typer.Option(min=1, help="Maximum number of new tokens.")] = 24,
     dtype: opt.Dtype = "auto",
     device: opt.Device = "auto",
     as_json: opt.AsJson = False,
 ) -> int:
-    """Show greedy continuations of prompts by the untouched and by the masked model."""
+    """Show how the untouched and the unlearned model continue a prompt (greedy decoding)."""
     if any(not text.strip() for text in prompt):
         raise InputError("a prompt is empty")
     from tfrnet.state.store import StateStore

@@ -1,4 +1,4 @@
-"""`tfrnet history`: the ledger for a person."""
+"""`tfrnet history`: the ledger in readable form."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tfrnet.cli.output import Output
 
 
 def command(state: opt.State = opt.DEFAULT_STATE, as_json: opt.AsJson = False) -> int:
-    """List every event of a state: requests with their outcome, rollbacks."""
+    """List the events of a state: requests with their outcome, and rollbacks."""
     from tfrnet.state.store import StateStore
 
     output = Output(as_json)

@@ -11,12 +11,14 @@ from tfrnet.cli.output import Output
 
 
 def command(
-    to: Annotated[int, typer.Option(min=0, help="Generation to return to; 'status' lists them.")],
+    to: Annotated[
+        int, typer.Option(min=0, help="Generation to return to; 'tfrnet status' lists them.")
+    ],
     state: opt.State = opt.DEFAULT_STATE,
     keep: opt.Keep = None,
     as_json: opt.AsJson = False,
 ) -> int:
-    """Return to a kept generation. Nothing is erased: the return is a new entry of the ledger."""
+    """Return to an earlier generation. The ledger keeps its history and records the rollback."""
     from tfrnet.state.store import StateStore
 
     output = Output(as_json)
@@ -27,7 +29,7 @@ def command(
         store.rollback(to, keep)
         undone = sorted(before - set(store.history.applied))
         output.say(
-            f"state {state}: generation {store.generation} is generation {to} again; "
+            f"state {state}: generation {store.generation} restores generation {to}; "
             f"{len(undone)} requests undone{': ' if undone else ''}{', '.join(undone)}"
         )
         output.result(

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 @shared
 @opt.takes_session_options
 def command(
-    stream: Annotated[Path, typer.Option(help="JSON Lines of requests, applied in order.")],
+    stream: Annotated[Path, typer.Option(help="JSON Lines file of requests, applied in order.")],
     options: opt.SessionOptions,
     retry_rejected: Annotated[
-        bool, typer.Option("--retry-rejected", help="Try requests again that were rejected.")
+        bool, typer.Option("--retry-rejected", help="Try rejected requests again.")
     ] = False,
     as_json: opt.AsJson = False,
 ) -> int:
@@ -76,7 +76,7 @@ def _run(
         rejected = [r.id for r in requests if r.id in session.store.history.rejected]
     accepted = sum(outcome.accepted for outcome in outcomes)
     if skipped:
-        output.say(f"{len(skipped)} of {len(requests)} requests were done before")
+        output.say(f"{len(skipped)} of {len(requests)} requests were already done")
     output.say(
         f"state {options.state}: generation {generation}, {accepted} accepted and "
         f"{len(outcomes) - accepted} rejected in this run"

@@ -15,9 +15,9 @@ def command(
     overrides: opt.Set = None,
     as_json: opt.AsJson = False,
 ) -> int:
-    """List the settings of a method that --set can change, with the values of a preset.
+    """List the settings of a method, which --set can change, with the values of a preset.
 
-    Settings that have no effect with these values are only named at the end.
+    Settings that have no effect with these values are listed at the end by name only.
     """
     output = Output(as_json)
     chosen = find_method(method or DEFAULT)

@@ -1,4 +1,4 @@
-"""`tfrnet split`: the items of one stream of the continual protocol, the same on every machine."""
+"""`tfrnet split`: the data of one stream, the same on every machine."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from tfrnet.data.tasks import task_names
 def command(
     task: Annotated[str, typer.Option(help=f"Task to forget: {', '.join(task_names())}.")],
     out: Annotated[Path, typer.Option(help="New folder for the split.")],
-    seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the sample.")] = 0,
     data_dir: opt.DataDir = None,
     source: opt.DataSource = "auto",
-    requests: Annotated[int, typer.Option(min=1, help="Deletion requests.")] = 20,
+    requests: Annotated[int, typer.Option(min=1, help="Number of requests.")] = 20,
     request_size: Annotated[int, typer.Option(min=1, help="Examples per request.")] = 8,
     evaluated: Annotated[
-        int, typer.Option(min=1, help="Evaluation items: of the forgotten ones, and held out.")
+        int, typer.Option(min=1, help="Items to evaluate, of the forgotten ones and held out.")
     ] = 100,
     as_json: opt.AsJson = False,
 ) -> int:
-    """Draw the requests, retain, guard and evaluation items of one stream.
+    """Draw the requests, retain data, guard data and evaluation items of one stream.
 
-    What must be kept are other items of the task, and items of arithmetic, OpenBookQA and BoolQ.
-    The folder gets requests.jsonl, retain.jsonl and guard.jsonl for 'tfrnet run', and split.json,
-    a manifest of rows and digests for 'tfrnet eval --split'. Nothing that is evaluated as held out
-    shares a passage, stem or pair of operands with anything that is trained on or forgotten.
+    The items to keep come from the same task and from arithmetic, OpenBookQA and BoolQ, whose data
+    is needed too. Writes requests.jsonl, retain.jsonl and guard.jsonl for 'tfrnet run', and
+    split.json, a list of rows and digests for 'tfrnet eval --split'. No held-out item shares a
+    passage, question or pair of operands with an item that is forgotten or kept.
     """
     from tfrnet.data.protocol import Sizes, make_split
     from tfrnet.data.sources import Source

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def command(state: opt.State = opt.DEFAULT_STATE, as_json: opt.AsJson = False) -> int:
-    """Show a state: its model, its method, its requests, its mask if it has one."""
+    """Show a state: its model, method, requests, and mask if it has one."""
     from tfrnet.state.store import StateStore
 
     output = Output(as_json)
@@ -40,7 +40,7 @@ def command(state: opt.State = opt.DEFAULT_STATE, as_json: opt.AsJson = False) -
     output.say(f"generation   {store.generation} (kept: {ranges(store.layout.numbers())})")
     output.say(
         f"requests     {len(history.applied)} applied, {len(history.rejected)} rejected, "
-        f"{history.requests_seen} seen in all"
+        f"{history.requests_seen} seen in total"
     )
     if mask:
         output.say(
@@ -50,7 +50,7 @@ def command(state: opt.State = opt.DEFAULT_STATE, as_json: opt.AsJson = False) -
         )
     else:
         size = store.layout.generation(store.generation).stat().st_size
-        output.say(f"size         {size / 1e6:.1f} MB a generation")
+        output.say(f"size         {size / 1e6:.1f} MB per generation")
     output.result("status", values)
     return 0
 
@@ -60,7 +60,7 @@ def _mask_figures(store: StateStore) -> dict[str, Any]:
     from tfrnet.masking.mask import capacity, dormant
     from tfrnet.method_state import dormant_threshold_of, has_mask, mask_of
 
-    # A state of another method may be as large as its model, and has nothing to be counted.
+    # Other states may be as large as their model and hold nothing to count.
     if not has_mask(store):
         return {}
     mask, threshold = mask_of(store), dormant_threshold_of(store)

@@ -8,9 +8,9 @@ from tfrnet.core.errors import CheckFailedError
 
 
 def command(state: opt.State = opt.DEFAULT_STATE, as_json: opt.AsJson = False) -> int:
-    """Recompute the ledger's chain and the digest of every kept generation.
+    """Check a state: recompute the ledger's hash chain and the digest of every kept generation.
 
-    Exit code 0: all is as it was written. 1: something is not; the lines say what.
+    Exit code 0: everything matches. 1: something does not; the output says what.
     """
     from tfrnet.method_state import verify_state
 
