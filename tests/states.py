@@ -8,7 +8,7 @@ from pathlib import Path
 from safetensors.torch import load_file
 
 # Of what the ledger says of a request, this differs from run to run.
-_VARYING = {"time", "seconds", "memory", "hash", "previous", "request_digest"}
+_VARYING = {"time", "received", "seconds", "memory", "hash", "previous", "request_digest", "state"}
 
 
 def tensors(state: Path) -> dict[str, dict[str, bytes]]:

@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from tests import tiny
+from tests.states import story
 from tfrnet.core.errors import InputError, TfrnetWarning
 from tfrnet.data.examples import Example
 from tfrnet.data.requests import Request
@@ -334,8 +335,7 @@ def _run(open_session: OpenSession, state: Path, config: TFRConfig, at_a_time: i
         # The first of them sees the whole stream's beginning again, as a resumed run does.
         with open_session(state, config=config if start == 0 else None) as session:
             list(session.run(stream[: start + at_a_time]))
-    varying = {"time", "seconds", "memory", "hash", "previous", "request_digest"}
-    return [{k: v for k, v in e.items() if k not in varying} for e in entries(state)[1:]]
+    return story(state)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tfrnet.core.clock import now
 from tfrnet.core.errors import InputError, StateError, TfrnetWarning
 from tfrnet.core.outcome import Outcome
 from tfrnet.core.settings import Settings
@@ -19,7 +20,7 @@ from tfrnet.distributed.shard import known_fingerprint
 from tfrnet.method import DEFAULT, find_method
 from tfrnet.method_state import guard_of, read_state, settings_of
 from tfrnet.state.applied import is_applied, refuse_applied
-from tfrnet.state.digests import example_digest, request_digest
+from tfrnet.state.digests import example_digest, is_digest_of, request_digest
 from tfrnet.state.manifest import Manifest
 from tfrnet.state.store import DEFAULT_KEEP, StateStore
 from tfrnet.unlearner import Report, Unlearner
@@ -159,19 +160,21 @@ class Session:
     def was_rejected(self, request: Request) -> bool:
         """Tell whether this very request was rejected in the present state of things."""
         known = self.store.history.rejected.get(request.id)
-        return known is not None and known == request_digest(request, self.store.key())
+        return known is not None and is_digest_of(known, request, self.store.key())
 
     def forget(self, request: Request, report: Report | None = None) -> Outcome:
         """Apply one request and commit it, or leave everything as it was."""
         refuse_applied(self.store, request)
-        store, net = self.store, self.unlearner
+        store, net, received = self.store, self.unlearner, now()
         self.team.broadcast(Propose(request))
         with self.team.together():  # an error in here is one for all
             proposal = net.propose(request, report)
             if self.team.size > 1:
                 self.team.agree({"the new state": proposal.state.digest()})
         record = proposal.outcome.to_dict() | {
+            "received": received,
             "request_digest": request_digest(request, store.key()),
+            "digest_key": "request",
             "examples": len(request.examples),
             "seed": net.seed,
             "dtype": str(net.model.dtype).removeprefix("torch."),

@@ -112,3 +112,19 @@ def truncate(path: Path, length: int) -> None:
         fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def create_file(path: Path, data: bytes, mode: int = 0o600) -> None:
+    """Make a file that is whole or not there; one that exists is a `FileExistsError`."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    try:
+        try:
+            write(descriptor, data)
+            fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        path.hardlink_to(temporary)
+    finally:
+        temporary.unlink(missing_ok=True)
+    fsync_folder(path.parent)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tfrnet.core.errors import InputError
 from tfrnet.data.requests import Request
-from tfrnet.state.digests import request_digest
+from tfrnet.state.digests import is_digest_of
 from tfrnet.state.store import StateStore
 
 
@@ -13,7 +13,7 @@ def is_applied(store: StateStore, request: Request) -> bool:
     known = store.history.applied.get(request.id)
     if known is None:
         return False
-    if known != request_digest(request, store.key()):
+    if not is_digest_of(known, request, store.key()):
         raise InputError(
             f"request id {request.id!r} was applied already with other examples; "
             "give the new request an id of its own"

@@ -1,0 +1,14 @@
+"""The result of one check of a state or of a document about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing looked at: whether it held, and if not, why."""
+
+    name: str
+    passed: bool
+    detail: str = ""
