@@ -15,10 +15,11 @@ from tfrnet.core.tensors import State, TensorState
 from tfrnet.data.examples import Example
 from tfrnet.method import find_method
 from tfrnet.models.fingerprint import fingerprint
+from tfrnet.state.check import Check
 from tfrnet.state.digests import example_digest
 from tfrnet.state.manifest import Manifest
 from tfrnet.state.store import StateStore
-from tfrnet.state.verify import Check, verify
+from tfrnet.state.verify import verify
 
 if TYPE_CHECKING:
     import torch

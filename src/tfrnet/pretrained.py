@@ -81,7 +81,7 @@ class TFRNet(method.TFRNet):
             net.detach()
             raise
         # As a session would go on: the seeds of samples count the requests.
-        net.requests_seen = store.history.requests_seen
+        net.requests_seen = store.position.seen
         net._store = store
         return net
 

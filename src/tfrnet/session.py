@@ -136,7 +136,7 @@ class Session:
     def _sync(self) -> None:
         """Take over what the disk says."""
         self.store.refresh()
-        state, seen = read_state(self.store), self.store.history.requests_seen
+        state, seen = read_state(self.store), self.store.position.seen
         if not self.team.is_over:
             self.team.broadcast(Restore(state.tensors(), seen))
         self.unlearner.restore(state)

@@ -298,8 +298,12 @@ def test_prune_keeps_the_first_the_newest_and_every_line(folder: Path) -> None:
     with StateStore.open(folder, write=True) as store:
         assert store.prune(1) == [1, 2]
         assert store.layout.numbers() == [0, 3]
+        pruned = store.entries[-1]
         assert store.prune(1) == []
-    assert (folder / "ledger.jsonl").read_bytes() == ledger
+        assert store.entries[-1] == pruned
+        assert set(store.history.applied) == {"request-1", "request-2", "request-3"}
+    assert (folder / "ledger.jsonl").read_bytes().startswith(ledger)
+    assert (pruned["kind"], pruned["generation"], pruned["oldest"]) == ("pruned", 3, 3)
     assert_sound(folder)
 
 
@@ -320,4 +324,5 @@ def test_each_old_generation_is_gone_for_good_before_the_next_goes(
     )
     with StateStore.open(folder, write=True) as store:
         store.prune(2)
-    assert seen == ["00000001.safetensors", "generations", "00000002.safetensors", "generations"]
+    removals = ["00000001.safetensors", "generations", "00000002.safetensors", "generations"]
+    assert [name for name in seen if name != "state"] == removals

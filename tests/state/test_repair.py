@@ -14,6 +14,7 @@ from tests.state.made_up import (
     is_equal,
     made_up_state,
 )
+from tfrnet.core.errors import StateError
 from tfrnet.method_state import verify_state
 from tfrnet.state.store import StateStore
 
@@ -43,6 +44,57 @@ def test_a_torn_last_line_is_cut_off_on_opening_for_writing_and_said(
         commit(store, 4)
     assert all(check.passed for check in verify_state(folder))
     assert StateStore.open(folder, write=True).repairs == []
+
+
+def _torn(line: bytes, what: str) -> bytes:
+    """What a power cut can leave of an appended line whose last sector alone reached the disk."""
+    if what == "zeros and the line end":
+        return bytes(len(line) - 1) + b"\n"
+    if what == "an older file's bytes":  # some file systems show what a sector held before
+        return b'\xfe{"a"\n\n"b"}\r\n' + line[20:]
+    if what == "its beginning is missing":
+        return bytes(len(line) // 2) + line[len(line) // 2 :]
+    return line[: len(line) // 3] + bytes(len(line) // 3) + line[2 * (len(line) // 3) :]
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        "zeros and the line end",
+        "an older file's bytes",
+        "its beginning is missing",
+        "its middle is missing",
+    ],
+)
+def test_a_last_line_with_an_end_that_was_never_committed_is_cut_off(
+    folder: Path, what: str
+) -> None:
+    """The pointer names the line before, so the sync of this one never returned."""
+    path = folder / "ledger.jsonl"
+    whole = path.read_bytes().splitlines(keepends=True)
+    _without_last_commit(folder, "pointer")
+    path.write_bytes(b"".join(whole[:-1]) + _torn(whole[-1], what))
+    before = contents(folder)
+    assert is_equal(StateStore.open(folder).load(), made_up_state(2))
+    assert all(check.passed for check in verify_state(folder))
+    assert contents(folder) == before
+    with StateStore.open(folder, write=True) as store:
+        assert "torn last line" in store.repairs[0]
+        assert is_equal(store.load(), made_up_state(2))
+        commit(store, 3)
+    assert all(check.passed for check in verify_state(folder))
+
+
+@pytest.mark.parametrize("line", [1, 2, 3])
+def test_the_same_bytes_in_a_committed_line_are_damage(folder: Path, line: int) -> None:
+    path = folder / "ledger.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[line] = bytes(len(lines[line]) - 1) + b"\n"
+    path.write_bytes(b"".join(lines))
+    assert not all(check.passed for check in verify_state(folder))
+    if line == 3:
+        with pytest.raises(StateError, match=r"ledger\.jsonl is damaged: line 4"):
+            StateStore.open(folder, write=True)
 
 
 def test_a_torn_last_line_is_left_alone_when_opened_for_reading(folder: Path) -> None:

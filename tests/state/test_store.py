@@ -237,23 +237,3 @@ def test_a_stray_file_among_the_generations_is_left_alone(folder: Path) -> None:
         commit(store, 4)
         assert store.layout.numbers() == [0, 1, 2, 3, 4]
     assert stray.read_bytes() == b"mine"
-
-
-def test_a_reader_is_not_disturbed_by_a_commit_between_its_two_reads(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    writer = StateStore.open(folder, write=True)
-    read_pointer = StateStore._read_pointer
-
-    def commit_in_between(store: StateStore) -> dict:
-        pointer = read_pointer(store)
-        if store is not writer:
-            monkeypatch.setattr(StateStore, "_read_pointer", read_pointer)
-            commit(writer, 4)
-        return pointer
-
-    monkeypatch.setattr(StateStore, "_read_pointer", commit_in_between)
-    reader = StateStore.open(folder)
-    assert reader.generation == 4
-    assert is_equal(reader.load(), made_up_state(4))
-    writer.close()

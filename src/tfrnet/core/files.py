@@ -10,6 +10,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+# What tells of requests is for its owner alone.
+PRIVATE = 0o600
+PRIVATE_FOLDER = 0o700
+
 
 def write(descriptor: int, data: bytes) -> None:
     """Write all of `data`."""
@@ -37,10 +41,10 @@ def fsync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def make_folder(folder: Path) -> None:
+def make_folder(folder: Path, mode: int = 0o777) -> None:
     """Make a folder and its parents so that they outlast a power cut; existing ones are fine."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode, parents=True, exist_ok=True)
     for path in missing:
         fsync_folder(path.parent)
 

@@ -50,6 +50,14 @@ def tensors_digest(tensors: Mapping[str, torch.Tensor]) -> str:
     return digest.hexdigest()
 
 
+def tensors_file_facts(data: bytes) -> dict[str, str]:
+    """Return the facts beside the tensors of a safetensors file that the library can read."""
+    size = int.from_bytes(data[:_LENGTH_BYTES], "little")
+    header = json.loads(data[_LENGTH_BYTES : _LENGTH_BYTES + size])
+    facts: dict[str, str] = header.get("__metadata__") or {}
+    return facts
+
+
 def tensors_file(tensors: Mapping[str, torch.Tensor], facts: Mapping[str, str]) -> bytes:
     """Return a safetensors file; equal tensors and facts give equal bytes.
 

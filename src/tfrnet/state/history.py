@@ -1,51 +1,120 @@
-"""What the ledger says happened: what is applied now, and which generation is current."""
+"""What the ledger says happened: which requests are applied, which generation is current."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
-# What of an entry is needed to play it back once more, after a rollback.
-_PLAYED = ("kind", "id", "outcome", "request_digest", "to", "generation", "state_after")
+_NOTHING = -1
+
+
+class _Event(NamedTuple):
+    """A request in the ledger, and the request before it in the history that it belongs to."""
+
+    before: int
+    id: str
+    digest: str
+    accepted: bool
+
+
+class Standing(NamedTuple):
+    """The requests that are applied and those that were rejected: ids with keyed digests."""
+
+    applied: dict[str, str]
+    rejected: dict[str, str]
 
 
 class History:
-    """The ledger's entries played back.
+    """The ledger's entries, taken in one after another, each in constant time.
 
-    `applied` and `rejected` map request ids to keyed digests, `digests` generations to digests.
+    Requests form a tree: each follows the one before it, and a rollback goes back to an earlier
+    branching point. What is applied now is the way from the root to the latest request.
+    `digests` maps generations to the digests of their tensors.
     """
 
     def __init__(self) -> None:
         self.generation = 0
         self.requests_seen = 0
-        self.applied: dict[str, str] = {}
-        self.rejected: dict[str, str] = {}
         self.digests: dict[int, str] = {}
-        self._entries: list[dict[str, Any]] = []
-        self._last_of: dict[int, int] = {}  # generation -> position of its last entry
+        self._events: list[_Event] = []
+        self._latest = _NOTHING
+        self._latest_of: dict[int, int] = {}  # generation -> its latest event
+        self._standing: Standing | None = Standing({}, {})
 
     @classmethod
-    def of(cls, entries: Sequence[dict[str, Any]]) -> History:
-        """Play back a ledger."""
+    def of(cls, entries: Iterable[Mapping[str, Any]]) -> History:
+        """Take in a whole ledger."""
         history = cls()
         for entry in entries:
             history.advance(entry)
         return history
 
-    def advance(self, entry: dict[str, Any]) -> None:
+    @property
+    def applied(self) -> dict[str, str]:
+        """The requests that are applied now: ids with keyed digests."""
+        return self._now().applied
+
+    @property
+    def rejected(self) -> dict[str, str]:
+        """The requests that were rejected and not applied since: ids with keyed digests."""
+        return self._now().rejected
+
+    def advance(self, entry: Mapping[str, Any]) -> None:
         """Take in the next entry."""
         if entry["kind"] == "request":
-            self.requests_seen += 1
-            if entry["outcome"] == "accepted":
-                self.applied[entry["id"]] = entry["request_digest"]
-                self.rejected.pop(entry["id"], None)
-            else:
-                self.rejected[entry["id"]] = entry["request_digest"]
+            self._add_request(entry)
         elif entry["kind"] == "rollback":
             # Undone requests may be asked for again, rejected ones tried again.
-            then = History.of(self._entries[: self._last_of[entry["to"]] + 1])
-            self.applied, self.rejected = then.applied, then.rejected
+            self._latest = self._latest_of[entry["to"]]
+            self._standing = None
         self.generation = entry["generation"]
         self.digests[self.generation] = entry["state_after"]
-        self._last_of[self.generation] = len(self._entries)
-        self._entries.append({name: entry[name] for name in _PLAYED if name in entry})
+        self._latest_of[self.generation] = self._latest
+
+    def totals_after(self, entry: Mapping[str, Any]) -> dict[str, int]:
+        """Return how many requests are seen, applied and rejected once an entry is taken in."""
+        now = self._at(entry["to"]) if entry["kind"] == "rollback" else self._now()
+        applied, rejected = len(now.applied), len(now.rejected)
+        if entry["kind"] == "request":
+            was_applied, was_rejected = entry["id"] in now.applied, entry["id"] in now.rejected
+            if entry["outcome"] == "accepted":
+                applied, rejected = applied + (not was_applied), rejected - was_rejected
+            else:
+                rejected += not was_rejected
+        seen = self.requests_seen + (entry["kind"] == "request")
+        return {"seen": seen, "applied": applied, "rejected": rejected}
+
+    def _add_request(self, entry: Mapping[str, Any]) -> None:
+        accepted = entry["outcome"] == "accepted"
+        event = _Event(self._latest, entry["id"], entry["request_digest"], accepted)
+        self.requests_seen += 1
+        self._latest = len(self._events)
+        self._events.append(event)
+        if self._standing:
+            _take_in(self._standing, event)
+
+    def _now(self) -> Standing:
+        if self._standing is None:
+            self._standing = self._way_to(self._latest)
+        return self._standing
+
+    def _at(self, generation: int) -> Standing:
+        return self._way_to(self._latest_of[generation])
+
+    def _way_to(self, latest: int) -> Standing:
+        events = []
+        while latest != _NOTHING:
+            events.append(self._events[latest])
+            latest = self._events[latest].before
+        standing = Standing({}, {})
+        for event in reversed(events):
+            _take_in(standing, event)
+        return standing
+
+
+def _take_in(standing: Standing, event: _Event) -> None:
+    if event.accepted:
+        standing.applied[event.id] = event.digest
+        standing.rejected.pop(event.id, None)
+    else:
+        standing.rejected[event.id] = event.digest

@@ -2,41 +2,50 @@
 
 One request is one commit, in this order: the new generation (temporary file, fsync, rename, fsync
 of the folder), a line in the ledger (append, fsync), the pointer (like the generation). The
-ledger's line is the moment of truth. A generation without a line is not yet; a line that the
-pointer does not know yet is carried over when the state is next opened.
+ledger's line decides: a generation without a line is not committed, and a line that the pointer
+does not name yet is carried over when the state is next opened for writing.
+
+Opening reads the pointer and the end of the ledger. The rest of the ledger is read, and its chain
+checked, when it is first needed: for the history, and before the first commit.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
+import os
 import secrets
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
-
-from safetensors import SafetensorError
-from safetensors.torch import load as load_tensors
+from typing import Any, NoReturn
 
 from tfrnet.core import files
+from tfrnet.core.clock import now
 from tfrnet.core.errors import StateError
 from tfrnet.core.lock import FolderLock
-from tfrnet.core.tensors import State, TensorState, tensors_file
-from tfrnet.state import ledger
+from tfrnet.core.tensors import State, TensorState
+from tfrnet.state import generation_file, ledger
 from tfrnet.state.history import History
 from tfrnet.state.layout import Layout
-from tfrnet.state.manifest import FORMAT, Manifest
+from tfrnet.state.manifest import Manifest
+from tfrnet.state.pointer import Pointer
+from tfrnet.state.position import Position
 
 DEFAULT_KEEP = 20
+# How often a reader looks again while another process keeps committing.
+_LOOKS = 1000
 
 
 class StateStore:
     """One state folder. `StateStore.open` for an existing one, `StateStore.create` for a new one.
 
-    `repairs` says what an interrupted commit had left and what was done about it.
+    A store that is open for reading shows the state as it was when it was opened, whatever another
+    process commits meanwhile. `repairs` says what an interrupted commit had left and what was done
+    about it.
     """
+
+    position: Position
 
     def __init__(self, folder: Path, lock: FolderLock | None) -> None:
         self.layout = Layout(folder)
@@ -46,13 +55,17 @@ class StateStore:
         self._lock = lock
         # Set while a commit is under way; memory may then be behind the disk.
         self._in_doubt = False
+        # Of the ledger itself no more is kept in memory: it becomes long.
+        self._history: History | None = None
+        # A reader's open file of the current generation: a writer may remove its name.
+        self._current: int | None = None
         manifest = self.layout.manifest.read_bytes()
         self.manifest = Manifest.from_bytes(manifest, self.layout.manifest)
         self._manifest_digest = _digest(manifest)
-        # Of the ledger itself no more is kept in memory: it becomes long.
-        self.lines, self._head, self._key_digest = 0, "", ""
-        self.history = History()
-        self._read(repair=lock is not None)
+        self._key_digest = ""
+        # The hash of the ledger's first line: no other ledger has it.
+        self._name = ""
+        self._read()
 
     # Opening and making
 
@@ -91,41 +104,28 @@ class StateStore:
                     f"{folder} holds other files ({unexpected[0]}); a new state needs a folder "
                     "of its own"
                 )
-            files.make_folder(layout.generations)
+            files.make_folder(folder, files.PRIVATE_FOLDER)
+            files.make_folder(layout.generations, files.PRIVATE_FOLDER)
             lock = FolderLock(folder)
             try:
                 if cls.exists(folder):
                     raise StateError(f"{folder} holds a state already")
                 _refuse_headless(layout)
                 _discard([layout.generation(n) for n in layout.numbers()])
-                key = secrets.token_bytes(32)
-                manifest = make_manifest(key)
-                files.replace_file(layout.key, key.hex().encode(), mode=0o600)
-                files.replace_file(layout.generation(0), _generation_bytes(state, 0))
-                created = ledger.chained(
-                    {
-                        "kind": "created",
-                        "time": _now(),
-                        "generation": 0,
-                        "state_after": state.digest(),
-                        "manifest": _digest(manifest.to_bytes()),
-                        "key": _digest(key),
-                    },
-                    ledger.GENESIS,
-                )
-                files.replace_file(layout.ledger, ledger.line(created))
-                files.replace_file(layout.pointer, _pointer_bytes(0, 1, created["hash"]))
-                files.replace_file(layout.manifest, manifest.to_bytes())
+                _write_first(layout, make_manifest, state)
                 return cls(folder, lock)
             except BaseException:
                 lock.release()
                 raise
 
     def close(self) -> None:
-        """Release the lock."""
+        """Release the lock, and the file that a reader holds."""
         if self._lock:
             self._lock.release()
             self._lock = None
+        if self._current is not None:
+            self._current = None
+            self._let_go()
 
     def __enter__(self) -> StateStore:
         return self
@@ -143,25 +143,43 @@ class StateStore:
     @property
     def generation(self) -> int:
         """The number of the current generation."""
-        return self.history.generation
+        return self.position.generation
+
+    @property
+    def lines(self) -> int:
+        """The number of the ledger's lines."""
+        return self.position.lines
 
     @property
     def entries(self) -> list[dict[str, Any]]:
-        """The ledger's entries, read from it each time, as far as this store knows of them."""
-        return ledger.read(self.layout.ledger).entries[: self.lines]
+        """The ledger's entries, read and checked each time, as far as this store knows of them."""
+        content = ledger.read(self.layout.ledger, self.position.length)
+        if (content.head, len(content.entries)) != (self.position.head, self.position.lines):
+            self._refuse_lines(len(content.entries), self.position.lines)
+        return content.entries
+
+    @property
+    def history(self) -> History:
+        """What the ledger says happened; the whole ledger is read for it, once."""
+        if self._history is None:
+            self._history = self._played(self.entries)
+        return self._history
 
     @property
     def pointer(self) -> bytes:
         """What current.json holds when no commit is under way."""
-        return _pointer_bytes(self.generation, self.lines, self._head)
+        return Pointer(self.generation, self.lines, self.position.head).to_bytes()
 
     def key(self) -> bytes:
         """Return the secret of the keyed digests."""
+        if not self.layout.folder.is_dir():
+            raise StateError(f"state {self.layout.folder} has been moved or deleted")
         try:
-            key = bytes.fromhex(self.layout.key.read_text())
+            text = self.layout.key.read_text()
+            key = bytes.fromhex(text)
         except (OSError, ValueError):
-            key = b""
-        if _digest(key) != self._key_digest:
+            text, key = "", b""
+        if not key or key.hex() != text or _digest(key) != self._key_digest:
             raise StateError(f"{self.layout.key} is missing or damaged")
         return key
 
@@ -169,10 +187,9 @@ class StateStore:
         """Return a generation's tensors, checked against the ledger."""
         number = self.generation if generation is None else generation
         path = self.layout.generation(number)
-        if number not in self.history.digests:
-            raise StateError(f"generation {number} has never existed in {self.layout.folder}")
+        self.digest_of(number)  # one that has never existed is not missing
         try:
-            data = path.read_bytes()
+            data = self.read_file(number)
         except FileNotFoundError:
             if number == self.generation:
                 raise StateError(f"{path} is missing: the state is damaged") from None
@@ -185,18 +202,41 @@ class StateStore:
     def checked(self, number: int, data: bytes) -> TensorState:
         """Return the tensors of a generation's file, checked against the ledger."""
         path = self.layout.generation(number)
-        try:
-            state = TensorState(load_tensors(data))
-        except SafetensorError as error:
-            raise StateError(f"{path} is damaged: {error}") from None
-        if state.digest() != self.history.digests[number]:
+        state = generation_file.parse(data, path)
+        if state.digest() != self.digest_of(number):
             raise StateError(f"{path} is damaged: its digest is not the one in the ledger")
         return state
+
+    def digest_of(self, number: int) -> str:
+        """Return the digest of a generation's tensors, as the ledger has it."""
+        if number == self.generation:
+            return self.position.digest
+        if number not in self.history.digests:
+            raise StateError(f"generation {number} has never existed in {self.layout.folder}")
+        return self.history.digests[number]
+
+    def read_file(self, number: int) -> bytes:
+        """Return the content of a generation's file."""
+        if number == self.generation and self._current is not None:
+            with open(self._current, "rb", closefd=False) as file:
+                file.seek(0)
+                return file.read()
+        return self.layout.generation(number).read_bytes()
+
+    def size(self) -> int:
+        """Return how many bytes the current generation takes on the disk."""
+        if self._current is not None:
+            return os.fstat(self._current).st_size
+        return self.layout.generation(self.generation).stat().st_size
+
+    def is_behind(self) -> bool:
+        """Tell whether another process has committed since this store was opened."""
+        return Pointer.read(self.layout.pointer).entries > self.position.lines
 
     def refresh(self) -> None:
         """Read again what an interrupted commit has left, so that memory agrees with the disk."""
         if self._in_doubt and self._lock:
-            self._read(repair=True)
+            self._read()
 
     # Writing
 
@@ -215,10 +255,17 @@ class StateStore:
         return self._commit({"kind": "rollback", "to": generation}, state, keep)
 
     def prune(self, keep: int) -> list[int]:
-        """Remove old generations but for the first and the newest `keep`; return which."""
+        """Remove old generations but for the first and the newest `keep`; return which.
+
+        The ledger records it, so that a pruned generation can be told from a lost one.
+        """
         self._refuse_to_write()
-        with _file_errors(self.layout.folder, "pruned"):
-            return self._remove_old(keep)
+        old = self._older_than(self._oldest_kept(self.generation, keep))
+        if old:
+            self._commit({"kind": "pruned"}, None, keep)
+            with _file_errors(self.layout.folder, "pruned"):  # what the commit could not remove
+                self._remove_older()
+        return old
 
     def _refuse_to_write(self) -> None:
         if self._lock is None:
@@ -227,133 +274,236 @@ class StateStore:
             raise StateError(
                 f"state {self.layout.folder} was interrupted in mid-commit; open it again"
             )
+        self._lock.refuse_lost()
 
     def _commit(
         self, record: Mapping[str, Any], state: State | None, keep: int | None
     ) -> dict[str, Any]:
         self._refuse_to_write()
         with _file_errors(self.layout.folder, "written"):
-            ledger_size = self.layout.ledger.stat().st_size
-            kept = sum(number > 0 for number in self.layout.numbers())
-        before = self.history.digests[self.generation]
-        number = self.generation + (state is not None)
-        body = dict(record) | {
-            "time": _now(),
-            "generation": number,
-            "state_before": before,
-            "state_after": before if state is None else state.digest(),
-        }
-        entry = ledger.chained(body, self._head)
+            entry = self._next_entry(record, state, keep)
         in_ledger = False
         self._in_doubt = True
         try:
             if state is not None:
-                files.replace_file(self.layout.generation(number), _generation_bytes(state, number))
+                number = entry["generation"]
+                generation_file.write(self.layout.generation(number), state, number)
             ledger.append(self.layout.ledger, entry)
             in_ledger = True
-            self._write_pointer(number, self.lines + 1, entry["hash"])
+            self._point_at(entry)
         except OSError as error:
-            done = self._after_failure(entry, None if in_ledger else ledger_size)
+            done = self._after_failure(entry, in_ledger)
             what = record.get("id", record["kind"])
             raise StateError(
                 f"writing to {self.layout.folder} failed ({error.strerror}); {what!r} {done}"
             ) from error
         except BaseException:
-            self._after_failure(entry, None if in_ledger else ledger_size)
+            self._after_failure(entry, in_ledger)
             raise
-        self.lines, self._head = self.lines + 1, entry["hash"]
-        self.history.advance(entry)
+        self._advance(entry)
         self._in_doubt = False
-        # Without a word on it, what an earlier, larger --keep has kept is not thrown away.
         # What cannot be removed now is removed after a later commit.
         with suppress(OSError):
-            self._remove_old(max(DEFAULT_KEEP, kept) if keep is None else keep)
+            self._remove_older()
         return entry
 
-    def _after_failure(self, entry: dict[str, Any], cut_ledger_to: int | None) -> str:
+    def _next_entry(
+        self, record: Mapping[str, Any], state: State | None, keep: int | None
+    ) -> dict[str, Any]:
+        before = self.position
+        number = before.generation + (state is not None)
+        body = dict(record) | {
+            "time": now(),
+            "sequence": before.lines + 1,
+            "state": self._name,
+            "generation": number,
+            "state_before": before.digest,
+            "state_after": before.digest if state is None else state.digest(),
+            "totals": self.history.totals_after(record),
+            "oldest": self._oldest_kept(number, keep),
+        }
+        return ledger.chained(body, before.head)
+
+    def _oldest_kept(self, newest: int, keep: int | None) -> int:
+        """Return the oldest generation besides the first that stays once `newest` is there."""
+        oldest = self.position.oldest
+        if oldest is None:  # a ledger of before: the folder tells
+            oldest = min((n for n in self.layout.numbers() if n > 0), default=0)
+        # Without a word on it, what an earlier, larger --keep has kept is not thrown away.
+        kept = self.generation - oldest + 1 if oldest else 0
+        keep = max(DEFAULT_KEEP, kept) if keep is None else max(keep, 1)
+        return max(oldest, newest - keep + 1, min(newest, 1))
+
+    def _advance(self, entry: dict[str, Any]) -> None:
+        length = self.position.length + len(ledger.line(entry))
+        history = self.history
+        position = Position.told_by(entry, length)
+        assert position is not None
+        self.position = position
+        history.advance(entry)
+
+    def _after_failure(self, entry: dict[str, Any], in_ledger: bool) -> str:
         """Bring memory and disk to the same side of a failed commit; say on which they are."""
         try:
-            if cut_ledger_to is not None:
-                files.truncate(self.layout.ledger, cut_ledger_to)
-            self._read(repair=True)
+            if not in_ledger:
+                files.truncate(self.layout.ledger, self.position.length)
+            self._read()
         except OSError:
-            if cut_ledger_to is None:
+            if in_ledger:
                 return "is applied; the next opening completes it"
             # The disk refuses even to take the line back, which may have reached it or not.
             return "may or may not have been applied; the next opening of the state will tell"
-        return "is applied" if self._head == entry["hash"] else "was not applied"
+        return "is applied" if self.position.head == entry["hash"] else "was not applied"
 
-    def _write_pointer(self, generation: int, entries: int, head: str) -> None:
-        files.replace_file(self.layout.pointer, _pointer_bytes(generation, entries, head))
+    def _point_at(self, entry: Mapping[str, Any]) -> None:
+        pointer = Pointer(entry["generation"], self.position.lines + 1, entry["hash"])
+        pointer.write(self.layout.pointer)
 
-    def _remove_old(self, keep: int) -> list[int]:
-        """Drop old generations; the first is kept, so that everything can always be undone.
+    def _older_than(self, oldest: int) -> list[int]:
+        """Return the generations before the oldest to be kept; the first always is."""
+        return [number for number in self.layout.numbers() if 0 < number < oldest]
+
+    def _remove_older(self) -> None:
+        """Drop the generations that are no longer kept.
 
         The oldest goes first, and is gone for good before the next: what is left has no gap.
         """
-        old = [number for number in self.layout.numbers() if number > 0][: -max(keep, 1)]
-        for number in old:
+        for number in self._older_than(self.position.oldest or 0):
             files.remove(self.layout.generation(number))
-        return old
 
     # Consistency
 
-    def _read(self, repair: bool) -> None:
-        """Read ledger and pointer and see that they agree, finishing a commit that was cut off."""
-        # The pointer first: beside a writer it may then be one line behind, as after a crash.
-        pointer = self._read_pointer()
-        content = ledger.read(self.layout.ledger)
-        entries = content.entries
-        if not entries:
-            raise StateError(f"{self.layout.ledger} is damaged: it has no whole line")
-        if entries[0].get("manifest") != self._manifest_digest:
+    def _read(self) -> None:
+        """Find out where the state stands; a writer finishes a commit that was cut off."""
+        for _ in range(_LOOKS):
+            pointer = Pointer.read(self.layout.pointer)
+            if self._settle(pointer):
+                return
+            # Beside a writer, the ledger and the generations may be newer than the pointer was.
+            if self._lock or Pointer.read(self.layout.pointer) == pointer:
+                self._refuse(pointer)
+        raise StateError(f"state {self.layout.folder} changes too fast to be read; try again")
+
+    def _settle(self, pointer: Pointer) -> bool:
+        """Take over what the disk says; tell whether pointer, ledger and generation agree."""
+        tail = ledger.read_tail(self.layout.ledger, pointer.head)
+        if tail is None or len(tail.entries) > 2:
+            return False
+        behind = len(tail.entries) - 1
+        position = self._position(tail)
+        first = position.lines - behind, tail.entries[0].get("generation")
+        if first != (pointer.entries, pointer.generation):
+            return False
+        self._check_beginning()
+        self.position = position
+        self.unfinished = bool(behind or tail.torn_bytes)
+        if not self._hold_current():
+            return False
+        if self._lock:
+            self._finish_commit(behind, tail.torn_bytes)
+            self._in_doubt = False
+        return True
+
+    def _position(self, tail: ledger.Tail) -> Position:
+        self._history = None
+        try:
+            position = Position.told_by(tail.entries[-1], tail.whole_bytes)
+        except (KeyError, TypeError):
+            raise StateError(
+                f"{self.layout.ledger} is damaged: its last line lacks what every line has"
+            ) from None
+        if position is None:  # a line of before: one pass over the whole ledger
+            content = ledger.read(self.layout.ledger, tail.whole_bytes)
+            self._history = self._played(content.entries)
+            position = Position.derived(
+                self._history, len(content.entries), content.head, tail.whole_bytes
+            )
+        return position
+
+    def _played(self, entries: list[dict[str, Any]]) -> History:
+        try:
+            return History.of(entries)
+        except (KeyError, TypeError):
+            raise StateError(
+                f"{self.layout.ledger} is damaged: a line lacks what every line has"
+            ) from None
+
+    def _check_beginning(self) -> None:
+        """See that the ledger begins with the making of this very state."""
+        first = ledger.read_first(self.layout.ledger)
+        if first.get("manifest") != self._manifest_digest:
             raise StateError(
                 f"{self.layout.manifest} is damaged: it is not the one that the state was made with"
             )
-        behind = len(entries) - pointer["entries"]
-        self.unfinished = bool(behind or content.torn_bytes)
-        known = entries[pointer["entries"] - 1] if 0 <= behind <= 1 else {}
-        if (known.get("hash"), known.get("generation")) != (pointer["head"], pointer["generation"]):
-            raise StateError(
-                f"{self.layout.ledger} is damaged: it has {len(entries)} lines, which are not "
-                f"those that current.json was written for ({pointer['entries']} lines)"
-            )
-        self.lines, self._head = len(entries), content.head
-        self._key_digest = entries[0].get("key", "")
-        self.history = History.of(entries)
-        path = self.layout.generation(self.generation)
-        if not path.is_file():
-            raise StateError(f"{path} is missing: the state is damaged")
-        if repair:
-            if content.torn_bytes:
-                files.truncate(self.layout.ledger, content.whole_bytes)
-                self.repairs.append(
-                    f"cut off a torn last line of ledger.jsonl ({content.torn_bytes} bytes)"
-                )
-            self._finish_commit(behind)
-            self._in_doubt = False
+        self._key_digest = first.get("key", "")
+        self._name = first["hash"]
 
-    def _finish_commit(self, behind: int) -> None:
+    def _hold_current(self) -> bool:
+        """Tell whether the current generation is there. A reader keeps its file open."""
+        path = self.layout.generation(self.generation)
+        if self._lock:
+            return path.is_file()
+        try:
+            self._current = os.open(path, os.O_RDONLY)
+        except FileNotFoundError:
+            return False
+        self._let_go = weakref.finalize(self, os.close, self._current)
+        return True
+
+    def _refuse(self, pointer: Pointer) -> NoReturn:
+        """Say what is wrong with a ledger, a pointer or a generation that do not agree."""
+        entries = ledger.read(self.layout.ledger).entries
+        if not entries:
+            raise StateError(f"{self.layout.ledger} is damaged: it has no whole line")
+        path = self.layout.generation(pointer.generation)
+        if entries[-1]["hash"] == pointer.head and not path.is_file():
+            raise StateError(f"{path} is missing: the state is damaged")
+        self._refuse_lines(len(entries), pointer.entries)
+
+    def _refuse_lines(self, found: int, expected: int) -> NoReturn:
+        raise StateError(
+            f"{self.layout.ledger} is damaged: it has {found} lines, which are not those that "
+            f"current.json was written for ({expected} lines)"
+        )
+
+    def _finish_commit(self, behind: int, torn_bytes: int) -> None:
+        """Put right what a commit that was cut off has left."""
+        if torn_bytes:
+            files.truncate(self.layout.ledger, self.position.length)
+            self.repairs.append(f"cut off a torn last line of ledger.jsonl ({torn_bytes} bytes)")
         if behind:
-            self._write_pointer(self.generation, self.lines, self._head)
+            here = self.position
+            Pointer(here.generation, here.lines, here.head).write(self.layout.pointer)
             self.repairs.append(f"finished the commit of generation {self.generation}")
         unfinished = [n for n in self.layout.numbers() if n > self.generation]
         if unfinished:
             self.repairs.append(f"removed unfinished generation {unfinished[0]}")
         _discard([self.layout.generation(n) for n in unfinished] + self.layout.partials())
 
-    def _read_pointer(self) -> dict[str, Any]:
-        try:
-            data = self.layout.pointer.read_bytes()
-            pointer: dict[str, Any] = json.loads(data)
-            sound = data == _pointer_bytes(**pointer) and pointer["entries"] > 0
-        except FileNotFoundError:
-            raise StateError(f"{self.layout.pointer} is missing: the state is damaged") from None
-        except (ValueError, KeyError, TypeError):
-            sound = False
-        if not sound:
-            raise StateError(f"{self.layout.pointer} is damaged: it is not a pointer")
-        return pointer
+
+def _write_first(layout: Layout, make_manifest: Callable[[bytes], Manifest], state: State) -> None:
+    """Write the files of a new state, the one that makes it a state last."""
+    key = secrets.token_bytes(32)
+    manifest = make_manifest(key).to_bytes()
+    files.replace_file(layout.key, key.hex().encode(), files.PRIVATE)
+    generation_file.write(layout.generation(0), state, 0)
+    created = ledger.chained(
+        {
+            "kind": "created",
+            "time": now(),
+            "sequence": 1,
+            "generation": 0,
+            "state_after": state.digest(),
+            "totals": {"seen": 0, "applied": 0, "rejected": 0},
+            "oldest": 0,
+            "manifest": _digest(manifest),
+            "key": _digest(key),
+        },
+        ledger.GENESIS,
+    )
+    files.replace_file(layout.ledger, ledger.line(created), files.PRIVATE)
+    Pointer(0, 1, created["hash"]).write(layout.pointer)
+    files.replace_file(layout.manifest, manifest, files.PRIVATE)
 
 
 @contextmanager
@@ -384,19 +534,5 @@ def _discard(paths: list[Path]) -> None:
         path.unlink(missing_ok=True)
 
 
-def _generation_bytes(state: State, number: int) -> bytes:
-    metadata = {"format": f"tfrnet-state-{FORMAT}", "generation": str(number)}
-    return tensors_file(state.tensors(), metadata)
-
-
-def _pointer_bytes(generation: int, entries: int, head: str) -> bytes:
-    pointer = {"generation": generation, "entries": entries, "head": head}
-    return json.dumps(pointer).encode()
-
-
 def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
 
 from tfrnet.core.errors import StateError
 from tfrnet.core.tensors import TensorState
+from tfrnet.state import generation_file
+from tfrnet.state.check import Check
 from tfrnet.state.layout import Layout
 from tfrnet.state.store import StateStore
 
-
-@dataclass(frozen=True)
-class Check:
-    """One thing looked at: whether it held, and if not, why."""
-
-    name: str
-    passed: bool
-    detail: str = ""
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def verify(folder: Path, problem_of: Callable[[StateStore, TensorState], str]) -> list[Check]:
@@ -31,13 +27,19 @@ def verify(folder: Path, problem_of: Callable[[StateStore, TensorState], str]) -
         raise StateError(f"{folder} holds no state (no manifest.json)")
     try:
         store = StateStore.open(folder)
+        _ = store.history  # the whole chain
     except StateError as error:
         return [Check("ledger chain, pointer and manifest", False, str(error))]
     entries = f"{store.lines} lines"
     if store.unfinished:
         entries += "; an unfinished commit is put right when the state is next opened for writing"
-    checks = [Check("ledger chain, pointer and manifest", True, entries), _check_key(store)]
-    return checks + [_check_generation(store, number, problem_of) for number in _expected(store)]
+    checks = [
+        Check("ledger chain, pointer and manifest", True, entries),
+        _check_key(store),
+        _check_modes(store),
+    ]
+    looked_at = [_check_generation(store, number, problem_of) for number in _expected(store)]
+    return checks + [check for check in looked_at if check]
 
 
 def _check_key(store: StateStore) -> Check:
@@ -45,29 +47,83 @@ def _check_key(store: StateStore) -> Check:
         store.key()
     except StateError as error:
         return Check("key", False, str(error))
-    return Check("key", True)
+    return Check("key", True, f"{store.layout.key}, beside the digests that it keys")
+
+
+def _check_modes(store: StateStore) -> Check:
+    """Say who can read a state. It is no damage: the folder above may be closed to others."""
+    folder = store.layout.folder
+    paths = [folder, *folder.iterdir(), *store.layout.generations.glob("*.safetensors")]
+    opened = []
+    for path in paths:
+        with suppress(FileNotFoundError):  # removed by another process
+            if path.stat().st_mode & _OTHERS:
+                opened.append(path)
+    if not opened:
+        return Check("file modes", True, "for their owner alone")
+    return Check(
+        "file modes",
+        True,
+        f"open to other users: {len(opened)} of {len(paths)} files and folders, such as "
+        f"{opened[0]}; 'chmod -R go= {folder}' closes them",
+    )
 
 
 def _expected(store: StateStore) -> list[int]:
-    """Return the generations to look at: those there, the first, and what gaps say is missing.
+    """Return the generations to look at: those there, the first, and what should be there.
 
-    Pruning takes the oldest away, so that what is kept is an unbroken row and the first.
+    Pruning takes the oldest away, so that what is kept is an unbroken row and the first. The
+    ledger says where the row begins; one of an earlier version does not, so the folder has to.
     """
     present = store.layout.numbers()
-    oldest = min((number for number in present if number > 0), default=store.generation)
+    oldest = store.position.oldest
+    if oldest is None:
+        oldest = min((number for number in present if number > 0), default=store.generation)
     return sorted({0, *present, *range(oldest, store.generation + 1)})
 
 
 def _check_generation(
     store: StateStore, number: int, problem_of: Callable[[StateStore, TensorState], str]
-) -> Check:
+) -> Check | None:
+    """Check a generation; None if another process has added or removed it meanwhile."""
     name = f"generation {number}"
-    if number == store.generation + 1:
-        return Check(name, True, "of an unfinished commit, not in the ledger yet")
-    if number not in store.history.digests:
-        return Check(name, False, f"{store.layout.generation(number)} is not in the ledger")
+    path = store.layout.generation(number)
     try:
-        problem = problem_of(store, store.load(number))
-    except StateError as error:
+        if number > store.generation:
+            problem, detail = _problem_of_newer(store, number, problem_of)
+        else:
+            problem = problem_of(store, store.load(number))
+            problem = problem or generation_file.problem_of_facts(store.read_file(number), number)
+            detail = f"digest {store.digest_of(number)[:12]}"
+    except (StateError, FileNotFoundError) as error:
         problem = str(error)
-    return Check(name, not problem, problem or f"digest {store.history.digests[number][:12]}")
+    if problem and not path.exists() and _may_be_gone(store, number):
+        return None
+    if problem and str(path) not in problem:
+        problem = f"{path}: {problem}"
+    return Check(name, not problem, problem or detail)
+
+
+def _may_be_gone(store: StateStore, number: int) -> bool:
+    """Tell whether another process may have pruned a generation, or taken an unfinished one back.
+
+    The last commit that is known prunes after it is complete; later ones prune more.
+    """
+    return 0 < number < (store.position.oldest or 0) or (number != 0 and store.is_behind())
+
+
+def _problem_of_newer(
+    store: StateStore, number: int, problem_of: Callable[[StateStore, TensorState], str]
+) -> tuple[str, str]:
+    """Return what is wrong with a generation that no line names yet, or what it is."""
+    if store.is_behind():
+        return "", "committed while the state was checked"
+    if number > store.generation + 1:
+        return "not in the ledger", ""
+    # A file has its name only once it is whole: a commit that was cut off leaves a sound one.
+    data = store.layout.generation(number).read_bytes()
+    state = generation_file.parse(data, store.layout.generation(number))
+    problem = problem_of(store, state) or generation_file.problem_of_facts(data, number)
+    if problem:
+        return f"not in the ledger, and not of an unfinished commit either: {problem}", ""
+    return "", "of an unfinished commit, not in the ledger yet"

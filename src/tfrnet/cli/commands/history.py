@@ -27,6 +27,8 @@ def _line(entry: dict[str, Any]) -> str:
         return f"{start}created"
     if entry["kind"] == "rollback":
         return f"{start}rolled back to generation {entry['to']}"
+    if entry["kind"] != "request":
+        return f"{start}{entry['kind']}"
     text = f"{start}{entry['outcome']}  {entry['id']}  "
     if entry["outcome"] == "rejected":
         return f"{text}{entry['reason']}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfrnet.cli import options as opt
@@ -17,30 +18,16 @@ def command(state: opt.State = opt.DEFAULT_STATE, as_json: opt.AsJson = False) -
 
     output = Output(as_json)
     store = StateStore.open(state)
-    manifest, history = store.manifest, store.history
+    manifest, position = store.manifest, store.position
     mask = _mask_figures(store)
-    values = {
-        "state": str(state),
-        "method": manifest.method,
-        "model": manifest.model,
-        "fingerprint": manifest.fingerprint,
-        "generation": store.generation,
-        "generations_kept": store.layout.numbers(),
-        "requests_seen": history.requests_seen,
-        "applied": list(history.applied),
-        "rejected": list(history.rejected),
-        **mask,
-        "digest": history.digests[store.generation],
-        "seed": manifest.seed,
-        "config": dict(manifest.config),
-    }
+
     output.say(f"state        {state}")
     output.say(f"method       {manifest.method}")
     output.say(f"model        {manifest.model} (fingerprint {manifest.fingerprint[:12]})")
     output.say(f"generation   {store.generation} (kept: {ranges(store.layout.numbers())})")
     output.say(
-        f"requests     {len(history.applied)} applied, {len(history.rejected)} rejected, "
-        f"{history.requests_seen} seen in total"
+        f"requests     {position.applied} applied, {position.rejected} rejected, "
+        f"{position.seen} seen in total"
     )
     if mask:
         output.say(
@@ -49,10 +36,28 @@ def command(state: opt.State = opt.DEFAULT_STATE, as_json: opt.AsJson = False) -
             f"capacity {100 * mask['capacity']:.2f} %"
         )
     else:
-        size = store.layout.generation(store.generation).stat().st_size
-        output.say(f"size         {size / 1e6:.1f} MB per generation")
-    output.result("status", values)
+        output.say(f"size         {store.size() / 1e6:.1f} MB per generation")
+    if as_json:  # the names of all requests, for which the whole ledger is read
+        output.result("status", _values(state, store) | mask)
     return 0
+
+
+def _values(state: Path, store: StateStore) -> dict[str, Any]:
+    manifest = store.manifest
+    return {
+        "state": str(state),
+        "method": manifest.method,
+        "model": manifest.model,
+        "fingerprint": manifest.fingerprint,
+        "generation": store.generation,
+        "generations_kept": store.layout.numbers(),
+        "requests_seen": store.position.seen,
+        "applied": list(store.history.applied),
+        "rejected": list(store.history.rejected),
+        "digest": store.position.digest,
+        "seed": manifest.seed,
+        "config": dict(manifest.config),
+    }
 
 
 def _mask_figures(store: StateStore) -> dict[str, Any]:

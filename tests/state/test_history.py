@@ -1,0 +1,59 @@
+"""What is applied after requests and rollbacks, against playing everything back anew."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from tfrnet.state.history import History
+
+
+def _reference(entries: list[dict[str, Any]]) -> tuple[dict[str, str], dict[str, str]]:
+    """Requests applied and rejected, by playing back the part of the ledger that counts."""
+    applied: dict[str, str] = {}
+    rejected: dict[str, str] = {}
+    for position, entry in enumerate(entries):
+        if entry["kind"] == "rollback":
+            # Up to the last line of the generation returned to.
+            before = entries[:position]
+            last = max(i for i, e in enumerate(before) if e["generation"] == entry["to"])
+            applied, rejected = _reference(before[: last + 1])
+        elif entry["kind"] == "request" and entry["outcome"] == "accepted":
+            applied[entry["id"]] = entry["request_digest"]
+            rejected.pop(entry["id"], None)
+        elif entry["kind"] == "request":
+            rejected[entry["id"]] = entry["request_digest"]
+    return applied, rejected
+
+
+def _random_ledger(chance: random.Random) -> list[dict[str, Any]]:
+    entries = [{"kind": "created", "generation": 0, "state_after": "0"}]
+    for number in range(1, 40):
+        generation = entries[-1]["generation"]
+        kind = chance.choices(["accepted", "rejected", "rollback", "pruned"], [6, 3, 1, 1])[0]
+        entry: dict[str, Any] = {"kind": "request", "id": str(chance.randrange(15))}
+        if kind in ("rollback", "pruned"):
+            entry = {"kind": kind, "to": chance.randint(0, generation)}
+        entry |= {"outcome": kind, "request_digest": f"digest {number}"}
+        moved = kind in ("accepted", "rollback")
+        entries.append(entry | {"generation": generation + moved, "state_after": str(number)})
+    return entries
+
+
+def test_after_every_line_the_applied_and_rejected_requests_are_those_of_a_playback() -> None:
+    for seed in range(60):
+        entries = _random_ledger(random.Random(seed))
+        history = History()
+        for position, entry in enumerate(entries, start=1):
+            totals = history.totals_after(entry)
+            history.advance(entry)
+            found = list(history.applied.items()), list(history.rejected.items())
+            expected = _reference(entries[:position])
+            assert found == tuple(list(part.items()) for part in expected), (seed, position)
+            assert totals == {
+                "seen": history.requests_seen,
+                "applied": len(expected[0]),
+                "rejected": len(expected[1]),
+            }
+        at_once = History.of(entries)
+        assert (at_once.applied, at_once.rejected) == _reference(entries)

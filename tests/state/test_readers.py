@@ -1,0 +1,122 @@
+"""Readers beside a process that commits: each sees one consistent generation."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.state.made_up import commit, generation_file, is_equal, made_up_state, make_state
+from tfrnet.core.errors import StateError
+from tfrnet.method_state import verify_state
+from tfrnet.state.pointer import Pointer
+from tfrnet.state.store import StateStore
+
+# As fast as commits can be: their syncs, which take longest, are left out.
+_COMMITTER = """
+import os, sys
+from pathlib import Path
+os.fsync = lambda descriptor: None
+from tests.state.made_up import commit
+from tfrnet.state.store import StateStore
+with StateStore.open(Path(sys.argv[1]), write=True) as store:
+    print("begun", flush=True)
+    while True:
+        if store.lines % 7 == 6:
+            store.rollback(0, keep=int(sys.argv[2]))
+        else:
+            commit(store, store.generation + 1, store.lines % 5 > 0, keep=int(sys.argv[2]))
+"""
+
+
+@contextmanager
+def committing(folder: Path, keep: int) -> Iterator[None]:
+    """Have another process commit as fast as it can."""
+    command = [sys.executable, "-c", _COMMITTER, str(folder), str(keep)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        try:
+            yield
+            assert process.poll() is None
+        finally:
+            process.kill()
+
+
+def _look(folder: Path) -> int:
+    """Read all that a reader reads; what it finds must be of one generation."""
+    store = StateStore.open(folder)
+    number = store.generation
+    time.sleep(0.01)  # another process has removed the generation by now
+    state = store.load()
+    entries = store.entries
+    assert entries[-1]["generation"] == number == store.history.generation
+    assert entries[-1]["state_after"] == state.digest()
+    assert len(store.history.applied) == store.position.applied
+    assert [check for check in verify_state(folder) if not check.passed] == []
+    return number
+
+
+def _read_beside_a_committer(folder: Path, keep: int, seconds: float) -> list[int]:
+    seen = []
+    with committing(folder, keep):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            seen.append(_look(folder))
+    return seen
+
+
+@pytest.mark.parametrize("keep", [1, 20])
+def test_no_reader_cries_damage_beside_a_fast_committer(folder: Path, keep: int) -> None:
+    seen = _read_beside_a_committer(folder, keep, 2)
+    assert len(set(seen)) > 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("keep", [1, 2, 20])
+def test_no_reader_cries_damage_for_half_a_minute(folder: Path, keep: int) -> None:
+    seen = _read_beside_a_committer(folder, keep, 30)
+    assert len(set(seen)) > 50
+
+
+@pytest.mark.parametrize("commits", [1, 2, 5])
+def test_a_reader_is_not_disturbed_by_commits_between_its_reads(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, commits: int
+) -> None:
+    writer = StateStore.open(folder, write=True)
+    read = Pointer.read.__func__
+
+    def commit_in_between(cls: type[Pointer], path: Path) -> Pointer:
+        pointer = read(cls, path)
+        monkeypatch.setattr(Pointer, "read", classmethod(read))
+        for number in range(4, 4 + commits):
+            commit(writer, number, keep=1)
+        return pointer
+
+    monkeypatch.setattr(Pointer, "read", classmethod(commit_in_between))
+    reader = StateStore.open(folder)
+    assert reader.generation == 3 + commits
+    commit(writer, 50, keep=1)  # removes the file that the reader is about to read
+    assert is_equal(reader.load(), made_up_state(3 + commits))
+    assert len(reader.entries) == 4 + commits
+    writer.close()
+
+
+def test_real_damage_is_found_beside_a_writer_too(tmp_path: Path) -> None:
+    folder = make_state(tmp_path / "state", commits=3)
+    with StateStore.open(folder, write=True):
+        path = generation_file(folder, 2)
+        data = path.read_bytes()
+        path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+        assert [check.name for check in verify_state(folder) if not check.passed] == [
+            "generation 2"
+        ]
+        path.write_bytes(data)
+        generation_file(folder, 3).unlink()
+        with pytest.raises(StateError, match=r"00000003\.safetensors is missing"):
+            StateStore.open(folder)
