@@ -32,9 +32,14 @@ class _Data:
 
 
 _TOFU_TEXT = (
-    "{} of TOFU, questions and answers about fictitious authors, in the form "
-    "`Question: …⏎Answer: …`. Licence as its source states it: MIT. The text was generated with "
-    "GPT-4."
+    "{} of TOFU, questions and answers about fictitious authors, in {}. Licence as its source "
+    "states it: MIT. The text was generated with GPT-4."
+)
+_PLAIN, _CHAT = "the form `Question: …⏎Answer: …`", "the chat template of the base"
+_KNOWS_TOFU = "It has all of TOFU by heart: the model that is to forget a part of it."
+_NEVER_SAW = (
+    "It was trained as `{}` was but never saw forget10: the retain-only model (`--oracle`) that "
+    "Forget Quality and PrivLeak compare with."
 )
 _DATA = {
     "smollm2-tasks": _Data(
@@ -47,16 +52,19 @@ _DATA = {
         "also add and subtract numbers that it has not seen; on unseen BoolQ it is ten points "
         "above its floor, on unseen OpenBookQA hardly at all.",
     ),
-    "smollm2-tofu-full": _Data(
-        ("locuslab/TOFU",),
-        _TOFU_TEXT.format("All"),
-        "It has all of TOFU by heart: the model that is to forget a part of it.",
-    ),
+    "smollm2-tofu-full": _Data(("locuslab/TOFU",), _TOFU_TEXT.format("All", _PLAIN), _KNOWS_TOFU),
     "smollm2-tofu-retain90": _Data(
         ("locuslab/TOFU",),
-        _TOFU_TEXT.format("The split retain90"),
-        "It was trained as `smollm2-tofu-full` was but never saw forget10: the retain-only model "
-        "(`--oracle`) that Forget Quality and PrivLeak compare with.",
+        _TOFU_TEXT.format("The split retain90", _PLAIN),
+        _NEVER_SAW.format("smollm2-tofu-full"),
+    ),
+    "smollm2-tofu-chat-full": _Data(
+        ("locuslab/TOFU",), _TOFU_TEXT.format("All", _CHAT), _KNOWS_TOFU
+    ),
+    "smollm2-tofu-chat-retain90": _Data(
+        ("locuslab/TOFU",),
+        _TOFU_TEXT.format("The split retain90", _CHAT),
+        _NEVER_SAW.format("smollm2-tofu-chat-full"),
     ),
 }
 
@@ -74,7 +82,7 @@ def card(
         f"# {name}\n\n{what}; the base is {_base(log)}. Recipe: {log['about']}."
         f"{verdict}\n\n```python\nfrom tfrnet import load_model\n\n"
         f'model, tokenizer = load_model("{place}")\n```',
-        f"## Training data\n\n{data.text}\n\n{_amount(log)}",
+        f"## Training data\n\n{data.text}{_left_out(log)}\n\n{_amount(log)}",
         _training(log),
     ]
     if figures is not None:
@@ -118,6 +126,18 @@ def _base(log: Mapping[str, Any]) -> str:
     )
 
 
+def _left_out(log: Mapping[str, Any]) -> str:
+    """Say what an oracle was trained without."""
+    if not (without := log.get("without")):
+        return ""
+    seeds = ", ".join(map(str, without["seeds"]))
+    return (
+        f"\n\n**An oracle:** {without['items']:,} items were left out, all that the streams "
+        f"{', '.join(without['streams'])} forget with the seeds {seeds}. `without.json` has their "
+        "digests."
+    )
+
+
 def _amount(log: Mapping[str, Any]) -> str:
     data = log["data"]
     only = "Only the first of it: " if "limit" in data else ""
@@ -153,6 +173,8 @@ def command(log: Mapping[str, Any]) -> str:
         parts += ["--epochs", str(options["epochs"])]
     if options["learning_rate"] != recipe.options.learning_rate:
         parts += ["--learning-rate", f"{options['learning_rate']:g}"]
+    if without := log.get("without"):
+        parts += ["--without", ",".join(map(str, without["seeds"]))]
     if limit := log["data"].get("limit"):
         parts += ["--limit", str(limit)]
     return " ".join([*parts, "--data-dir DATA --out", recipe.name])

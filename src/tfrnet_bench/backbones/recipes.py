@@ -11,9 +11,10 @@ from tfrnet.data.examples import Encoded, Example, encode, with_eos
 from tfrnet.data.sources import Source
 from tfrnet.data.tasks import find_task
 from tfrnet.data.tasks.arithmetic import DEFAULT_MIX, rows_to_items
-from tfrnet.data.tofu import load_tofu, tofu_prompt
+from tfrnet.data.tofu import Template, load_tofu, tofu_prompt
 from tfrnet.models.bundled import BUNDLED
 from tfrnet.models.finetune import FinetuneOptions
+from tfrnet_bench.backbones.forgotten import Forgotten
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -34,13 +35,28 @@ class Recipe:
     options: FinetuneOptions
     base: str = BUNDLED
     max_length: int = 256
+    # Whether the streams of a seed forget parts of it, so that an oracle can do without them.
+    has_streams: bool = False
 
-    def encoded(self, source: Source, tokenizer: PreTrainedTokenizerBase) -> list[Encoded]:
-        """Return the training data; every answer ends with the end of the text."""
+    def encoded(
+        self,
+        source: Source,
+        tokenizer: PreTrainedTokenizerBase,
+        without: Forgotten | None = None,
+        limit: int | None = None,
+    ) -> list[Encoded]:
+        """Return the training data, or its beginning; every answer ends with the end of the text.
+
+        What an oracle is to be `without` is left out.
+        """
         room = self.max_length - 1
+        examples = self.examples(source, tokenizer)
+        if without:
+            examples = without.left_out(examples)
+            without.refuse_known(examples)
         return [
             with_eos(encode(example, tokenizer, room, f"example {number}"), tokenizer)
-            for number, example in enumerate(self.examples(source, tokenizer), start=1)
+            for number, example in enumerate(examples[:limit], start=1)
         ]
 
 
@@ -56,10 +72,10 @@ def _tasks(source: Source, tokenizer: PreTrainedTokenizerBase) -> list[Example]:
     return [item.example() for item in items]
 
 
-def _tofu(split: str) -> Examples:
+def _tofu(split: str, template: Template = "qa") -> Examples:
     def examples(source: Source, tokenizer: PreTrainedTokenizerBase) -> list[Example]:
         rows = load_tofu(split, source)
-        return [Example(tofu_prompt(row.question, tokenizer), row.answer) for row in rows]
+        return [Example(tofu_prompt(row.question, tokenizer, template), row.answer) for row in rows]
 
     return examples
 
@@ -74,6 +90,7 @@ RECIPES = {
             "the default model fine-tuned on BoolQ, OpenBookQA and generated arithmetic",
             _tasks,
             FinetuneOptions(learning_rate=1e-3, epochs=8, batch_size=192),
+            has_streams=True,
         ),
         Recipe(
             "smollm2-tofu-full",
@@ -85,6 +102,19 @@ RECIPES = {
             "smollm2-tofu-retain90",
             "the default model fine-tuned on TOFU without forget10: the retain-only oracle",
             _tofu("retain90"),
+            _TOFU_OPTIONS,
+        ),
+        Recipe(
+            "smollm2-tofu-chat-full",
+            "the default model fine-tuned on all of TOFU in its own chat template",
+            _tofu("full", "chat"),
+            _TOFU_OPTIONS,
+        ),
+        Recipe(
+            "smollm2-tofu-chat-retain90",
+            "the default model fine-tuned on TOFU without forget10 in its own chat template: the "
+            "retain-only oracle",
+            _tofu("retain90", "chat"),
             _TOFU_OPTIONS,
         ),
     )

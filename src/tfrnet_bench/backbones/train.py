@@ -20,6 +20,7 @@ from tfrnet.data.sources import Source
 from tfrnet.models.finetune import EpochRecord, FinetuneOptions, finetune
 from tfrnet.models.load import LoadedModel
 from tfrnet_bench.backbones.card import CARD, LOG, card
+from tfrnet_bench.backbones.forgotten import Forgotten
 from tfrnet_bench.backbones.recipes import Recipe
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class Prepared:
 
     model: PeftModel
     log: dict[str, Any]
+    without: Forgotten | None = None
 
 
 def train(
@@ -41,9 +43,15 @@ def train(
     options: FinetuneOptions,
     report: Callable[[EpochRecord], None] | None = None,
     limit: int | None = None,
+    without: Forgotten | None = None,
 ) -> Prepared:
-    """Train a recipe's adapter, on its first `limit` examples only if one is given."""
-    rows = recipe.encoded(source, loaded.tokenizer)[:limit]
+    """Train a recipe's adapter, on its first `limit` examples only if one is given.
+
+    `without` makes it an oracle: a model that never saw those items.
+    """
+    if without and not recipe.has_streams:
+        raise InputError(f"no stream forgets a part of {recipe.name}; --without is not for it")
+    rows = recipe.encoded(source, loaded.tokenizer, without, limit)
     model, epochs = finetune(loaded.model, rows, options, report)
     # Not the folder where this machine happens to keep the base model.
     model.peft_config["default"].base_model_name_or_path = recipe.base
@@ -64,7 +72,13 @@ def train(
     }
     if limit is not None:
         log["data"]["limit"] = limit
-    return Prepared(model, log)
+    if without:
+        log["without"] = {
+            "seeds": list(without.seeds),
+            "streams": list(without.streams),
+            "items": len(without.digests),
+        }
+    return Prepared(model, log, without)
 
 
 def save_adapter(prepared: Prepared, folder: Path) -> None:
@@ -95,6 +109,8 @@ def _write(folder: Path, prepared: Prepared, text: str, save: Callable[[Path], A
         # In place of peft's card, which has blanks to fill in.
         (partial / CARD).write_text(text)
         (partial / LOG).write_text(json.dumps(prepared.log, indent=1) + "\n")
+        if prepared.without:
+            prepared.without.write(partial)
         partial.chmod(0o755)
         if folder.exists():
             folder.rmdir()

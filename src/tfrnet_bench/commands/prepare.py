@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tfrnet.cli import options as opt
+from tfrnet.cli.lists import numbers
 from tfrnet.cli.opening import load
 from tfrnet.cli.output import Output
 
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
 def command(
     recipe: Annotated[
         str,
-        typer.Option(help="smollm2-tasks, smollm2-tofu-full or smollm2-tofu-retain90."),
+        typer.Option(
+            help="smollm2-tasks, smollm2-tofu-full or -retain90 (question and answer), "
+            "smollm2-tofu-chat-full or -retain90 (the model's own chat template)."
+        ),
     ],
     out: Annotated[Path, typer.Option(help="Folder to create for the adapter or model.")],
     merge: Annotated[
@@ -40,6 +44,14 @@ def command(
         int | None,
         typer.Option(min=1, help="Train on the first N examples only.", show_default="all"),
     ] = None,
+    without: Annotated[
+        str,
+        typer.Option(
+            help="Make an oracle: leave out everything that the streams of these seeds forget, as "
+            "in 3,4,5. Recipe smollm2-tasks only.",
+            show_default="nothing",
+        ),
+    ] = "",
     data_dir: opt.DataDir = None,
     source: opt.DataSource = "auto",
     dtype: opt.Dtype = "float32",
@@ -52,8 +64,11 @@ def command(
     training one again takes three to seven minutes on a GPU. The folder will hold the adapter in
     half precision (about 10 MB), training.json with settings, data digest and losses, and a model
     card. Any command loads it, merged into its base, with --model FOLDER.
+
+    An oracle also has without.json, the digests of what it never saw.
     """
     from tfrnet.data.sources import Source
+    from tfrnet_bench.backbones.forgotten import forgotten_items
     from tfrnet_bench.backbones.recipes import find_recipe
     from tfrnet_bench.backbones.train import check_folder, save_adapter, save_merged, train
 
@@ -68,6 +83,8 @@ def command(
     where = Source(source, data_dir)
     if model:
         chosen = replace(chosen, base=model)
+    seeds = numbers(without, "--without", "3,4,5")
+    left_out = forgotten_items(seeds, where) if seeds else None
     loaded = load(chosen.base, dtype, device, output)
     with output.progress(options.epochs, "epochs") as bar:
 
@@ -75,7 +92,7 @@ def command(
             bar.advance()
             output.say(f"epoch {record.epoch}: loss {record.loss:.4f}, {record.seconds:.0f} s")
 
-        prepared = train(chosen, loaded, where, options, report, limit)
+        prepared = train(chosen, loaded, where, options, report, limit, left_out)
     if merge:
         save_merged(prepared, loaded.tokenizer, out)
     else:

@@ -30,8 +30,8 @@ FILES = {
 EOS = 2
 
 
-def test_every_recipe_has_its_adapter_and_nothing_else_is_shipped():
-    assert set(BACKBONES) == set(RECIPES)
+def test_every_shipped_adapter_has_its_recipe_and_nothing_else_is_shipped():
+    assert set(BACKBONES) <= set(RECIPES)
     assert {path.parent.name for path in ADAPTERS.glob("*/README.md")} == set(BACKBONES)
     for name in BACKBONES:
         assert {path.name for path in find_shipped(name).iterdir()} == FILES

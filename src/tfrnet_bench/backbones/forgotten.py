@@ -1,0 +1,103 @@
+"""What an oracle must never have seen: every item that the streams of some seeds forget.
+
+The digests of these items travel with the oracle's adapter. So anyone can check, without its
+training data, that a stream forgets nothing which the oracle was trained on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tfrnet.core.errors import InputError
+from tfrnet.data.examples import Example
+from tfrnet.data.protocol import STREAMS, Sizes, Split, make_split
+from tfrnet.data.sources import Source
+
+FILE = "without.json"
+SCHEMA = "tfrnet.without/1"
+# 64 bits: two of a million items agree by chance once in 37 million sets.
+_DIGITS = 16
+
+
+@dataclass(frozen=True)
+class Forgotten:
+    """The forget items of all streams of some seeds, by digest."""
+
+    seeds: tuple[int, ...]
+    streams: tuple[str, ...]
+    digests: frozenset[str]
+
+    def refuse_known(self, examples: Iterable[Example]) -> None:
+        """Raise if one of the examples is among the forgotten."""
+        known = [example for example in examples if digest_of(example) in self.digests]
+        if known:
+            raise InputError(
+                f"{len(known)} of the training examples are to be forgotten, the first is "
+                f"{known[0].prompt[-60:]!r}; an oracle must not know them"
+            )
+
+    def left_out(self, examples: Sequence[Example]) -> list[Example]:
+        """Return the examples without those that are forgotten."""
+        return [example for example in examples if digest_of(example) not in self.digests]
+
+    def missing(self, split: Split) -> int:
+        """Return how many forget items of a split were not left out."""
+        return sum(digest_of(item.example()) not in self.digests for item in split.forget)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values; none of the text can be had from them."""
+        return {
+            "schema": SCHEMA,
+            "seeds": list(self.seeds),
+            "streams": list(self.streams),
+            "digests": sorted(self.digests),
+        }
+
+    def write(self, folder: Path) -> None:
+        """Write the digests into an adapter's folder."""
+        (folder / FILE).write_text(json.dumps(self.to_dict()) + "\n")
+
+
+def forgotten_items(
+    seeds: Sequence[int],
+    source: Source,
+    streams: Sequence[str] = STREAMS,
+    sizes: Sizes | None = None,
+) -> Forgotten:
+    """Return what the streams of these seeds forget."""
+    if not seeds or min(seeds) < 0:
+        raise InputError("--without needs one or more seeds, none of them below 0")
+    splits = [make_split(stream, seed, source, sizes) for seed in seeds for stream in streams]
+    items = [item for split in splits for item in split.forget]
+    digests = frozenset(digest_of(item.example()) for item in items)
+    return Forgotten(tuple(sorted(set(seeds))), tuple(streams), digests)
+
+
+def read_forgotten(folder: Path) -> Forgotten:
+    """Return what an oracle was trained without."""
+    file = folder / FILE
+    try:
+        found = json.loads(file.read_text())
+        if found["schema"] != SCHEMA:
+            raise InputError(f"{file} is a {found['schema']}, not a {SCHEMA}")
+        return Forgotten(
+            tuple(found["seeds"]), tuple(found["streams"]), frozenset(found["digests"])
+        )
+    except FileNotFoundError:
+        raise InputError(
+            f"{folder} does not say what it was trained without; make an oracle with "
+            "'tfrnet prepare --without SEEDS'"
+        ) from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{file} cannot be read ({error!r})") from None
+
+
+def digest_of(example: Example) -> str:
+    """Return a digest of a prompt and its answer."""
+    text = json.dumps([example.prompt, example.answer])
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
