@@ -35,6 +35,7 @@ LAYERS = (
     "tfrnet.pretrained",
     PUBLIC,
     "tfrnet.evaluation",
+    "tfrnet.serve",
     "tfrnet.demo",
     "tfrnet.cli",
     "tfrnet.__main__",

@@ -73,7 +73,7 @@ def _generate(
     loaded: LoadedModel, rows: Sequence[Sequence[int]], max_new_tokens: int, one_line: bool
 ) -> list[list[int]]:
     model, tokenizer = loaded
-    ends = _ends(loaded)
+    ends = end_tokens(loaded)
     # Padding is masked; without a token of its own any will do.
     pad = next(token for token in (tokenizer.pad_token_id, *ends, 0) if token is not None)
     ids, mask = padded(rows, "left", pad)
@@ -102,7 +102,7 @@ def _settings(model: PreTrainedModel, config: GenerationConfig) -> Iterator[None
         model.generation_config = own
 
 
-def _ends(loaded: LoadedModel) -> list[int]:
+def end_tokens(loaded: LoadedModel) -> list[int]:
     """Return the tokens that end a text: the tokenizer's, and those the checkpoint adds."""
     found = [loaded.tokenizer.eos_token_id]
     more = loaded.model.generation_config.eos_token_id

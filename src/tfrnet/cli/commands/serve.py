@@ -1,0 +1,192 @@
+"""`tfrnet serve`: deletion requests and completions over HTTP, on one live model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tfrnet.cli import options as opt
+from tfrnet.cli.lists import names
+from tfrnet.cli.opening import load, model_name, open_session
+from tfrnet.cli.output import Output
+from tfrnet.core.errors import InputError
+
+if TYPE_CHECKING:
+    from tfrnet.serve.log import Log
+    from tfrnet.serve.service import Service, ServiceOptions
+
+_LOCAL = ("127.0.0.1", "localhost", "::1")
+
+
+def command(
+    retain: Annotated[
+        Path | None,
+        typer.Option(help="JSON Lines of examples that must be kept.", show_default=False),
+    ] = None,
+    state: opt.State = opt.DEFAULT_STATE,
+    model: opt.Model = None,
+    follow: Annotated[
+        Path | None,
+        typer.Option(
+            help="Be a read-only replica: answer completions by the state in this folder, which "
+            "another process writes. Needs no retain data.",
+            show_default=False,
+        ),
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8000,
+    tokens: Annotated[
+        Path | None,
+        typer.Option(
+            help="File of tokens, made with 'tfrnet token add'. Without it everybody on this "
+            "machine may do everything, and no other machine is listened to.",
+            show_default=False,
+        ),
+    ] = None,
+    approve: Annotated[
+        bool, typer.Option("--approve", help="Let every request wait for approval.")
+    ] = False,
+    name: Annotated[
+        str, typer.Option(help="The model's name to clients; its own without it.")
+    ] = "",
+    root_path: Annotated[
+        str, typer.Option(help="Path under which a proxy has put the service, such as /tfrnet.")
+    ] = "",
+    on_commit: Annotated[
+        str | None,
+        typer.Option(
+            help="Command to run after every commit; TFRNET_STATE and TFRNET_GENERATION tell it "
+            "what to look at.",
+            show_default=False,
+        ),
+    ] = None,
+    queue: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the queue; STATE-service without it.", show_default=False),
+    ] = None,
+    key: Annotated[
+        Path | None,
+        typer.Option(
+            help="File with the key that waiting words are encrypted with; in the queue's folder "
+            "without it. Made where there is none.",
+            show_default=False,
+        ),
+    ] = None,
+    webhook_hosts: Annotated[
+        str,
+        typer.Option(help="Hosts that may be told by plain http or in a private network: a,b."),
+    ] = "",
+    max_queue: Annotated[int, typer.Option(min=1, help="Most requests that wait.")] = 10_000,
+    max_batch: Annotated[int, typer.Option(min=1, help="Completions made at once.")] = 16,
+    max_waiting: Annotated[int, typer.Option(min=1, help="Completions that may wait.")] = 256,
+    max_connections: Annotated[int, typer.Option(min=1, help="Connections at once.")] = 1000,
+    max_body: Annotated[int, typer.Option(min=1000, help="Bytes of a body.")] = 1 << 20,
+    rate: Annotated[float, typer.Option(min=0.1, help="Calls a second of one caller.")] = 100.0,
+    grace: Annotated[
+        float, typer.Option(min=0, help="Seconds to finish what is in hand when stopped.")
+    ] = 30.0,
+    guard: opt.Guard = None,
+    method: opt.Method = None,
+    preset: opt.Preset = None,
+    overrides: opt.Set = None,
+    seed: opt.Seed = None,
+    dtype: opt.Dtype = "auto",
+    device: opt.Device = "auto",
+    batch_size: opt.BatchSize = None,
+    keep: opt.Keep = None,
+    gradient_checkpointing: opt.Checkpointing = False,
+) -> int:
+    """Serve a model that forgets on request: an API, completions for OpenAI's clients, a dashboard.
+
+    Requests are put into a durable queue and applied one after another, as by 'tfrnet run'.
+    Meanwhile completions go on with the last committed mask. Stop it with Ctrl-C or SIGTERM; the
+    same command goes on. See docs/service.md.
+    """
+    try:
+        from tfrnet.serve.gate import Limits
+        from tfrnet.serve.log import Log
+        from tfrnet.serve.server import bound_socket, make_server, run
+        from tfrnet.serve.service import ServiceOptions
+    except ImportError as error:
+        raise InputError(
+            f"{error.name} is not installed; pip install 'tfrnet[serve]' brings it"
+        ) from None
+    if tokens is None and host not in _LOCAL:
+        raise InputError(
+            f"--host {host} is open to other machines, so it needs --tokens FILE; "
+            "'tfrnet token add' makes one"
+        )
+    output = Output(as_json=False)
+    service_options = ServiceOptions(
+        name=name,
+        approve=approve,
+        most_queued=max_queue,
+        rows=max_batch,
+        most_waiting=max_waiting,
+        queue_folder=queue,
+        key_file=key,
+        webhook_hosts=names(webhook_hosts),
+        on_commit=on_commit,
+        grace=grace,
+        tokens=tokens,
+        local_only=host in _LOCAL,
+        limits=Limits(body=max_body, rate=rate, burst=max(1, round(3 * rate))),
+    )
+    listening = bound_socket(host, port)
+    log = Log()
+    if follow:
+        from tfrnet.serve.service import open_replica
+
+        loaded = load(model_name(model, follow), dtype, device, output)
+        service = open_replica(loaded, follow, service_options, log)
+    else:
+        if retain is None:
+            raise InputError("--retain FILE is needed: without it nothing says what to keep")
+        session_options = opt.SessionOptions(
+            retain=retain,
+            state=state,
+            model=model,
+            guard=guard,
+            method=method,
+            preset=preset,
+            overrides=overrides,
+            seed=seed,
+            dtype=dtype,
+            device=device,
+            batch_size=batch_size,
+            keep=keep,
+            gradient_checkpointing=gradient_checkpointing,
+        )
+        service = _primary(session_options, service_options, output, log)
+    server = make_server(service, max_connections, root_path.rstrip("/"))
+    address = f"http://{host}:{listening.getsockname()[1]}{root_path.rstrip('/')}"
+    _greet(output, address, service)
+    run(server, listening)
+    return 0
+
+
+def _primary(
+    options: opt.SessionOptions, serving: ServiceOptions, output: Output, log: Log
+) -> Service:
+    from tfrnet.core.team import SOLO
+    from tfrnet.serve.service import open_primary, refuse_without_mask
+
+    if options.method:
+        refuse_without_mask(options.method)
+    session = open_session(options, SOLO, [], output, may_be_done=True)
+    try:
+        return open_primary(session, serving, log)
+    except BaseException:
+        session.close()
+        raise
+
+
+def _greet(output: Output, address: str, service: Service) -> None:
+    header = " -H 'Authorization: Bearer TOKEN'" if service.tokens else ""
+    output.say(f"dashboard    {address}/")
+    output.say(
+        f"try          curl {address}/v1/completions{header} -H 'Content-Type: application/json' "
+        """-d '{"prompt": "The capital of France is", "temperature": 0}'"""
+    )

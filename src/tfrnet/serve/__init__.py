@@ -1,0 +1,1 @@
+"""The service: deletion requests and completions over HTTP, on one live model."""

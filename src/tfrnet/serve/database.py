@@ -1,0 +1,114 @@
+"""The service's own file: what is accepted is on the disk before it is answered."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tfrnet.core import files
+from tfrnet.core.errors import StateError
+
+FORMAT = 1
+
+_TABLES = """
+CREATE TABLE requests (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    state TEXT NOT NULL,
+    approval TEXT NOT NULL,
+    body_digest TEXT NOT NULL,      -- keyed, of all that was sent
+    digest TEXT NOT NULL,           -- keyed, of the examples, as in the ledger
+    words BLOB,                     -- encrypted; none once the request has ended
+    examples INTEGER NOT NULL,
+    received REAL NOT NULL,
+    due REAL NOT NULL,
+    started REAL,
+    ended REAL,
+    ledger_lines INTEGER,           -- of the ledger when work on it began
+    reason TEXT NOT NULL DEFAULT '',
+    outcome TEXT,
+    callbacks TEXT NOT NULL,
+    submitted_by TEXT NOT NULL,
+    decided_by TEXT NOT NULL DEFAULT ''
+);
+CREATE INDEX by_state ON requests (state, approval, number);
+CREATE TABLE events (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    request TEXT NOT NULL,
+    time REAL NOT NULL,
+    name TEXT NOT NULL,
+    facts TEXT NOT NULL
+);
+CREATE INDEX by_request ON events (request, number);
+CREATE TABLE deliveries (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    request TEXT NOT NULL,
+    url TEXT NOT NULL,
+    body TEXT NOT NULL,
+    attempts INTEGER NOT NULL DEFAULT 0,
+    next REAL NOT NULL,
+    state TEXT NOT NULL DEFAULT 'waiting'
+);
+CREATE INDEX by_time ON deliveries (state, next);
+"""
+
+
+class Database:
+    """One connection for all threads, one transaction at a time."""
+
+    def __init__(self, path: Path) -> None:
+        files.make_folder(path.parent)
+        path.parent.chmod(0o700)
+        self._lock = threading.RLock()
+        try:
+            self._connection = sqlite3.connect(
+                path, check_same_thread=False, isolation_level=None, timeout=10
+            )
+            self._connection.row_factory = sqlite3.Row
+            for setting in ("journal_mode=WAL", "synchronous=FULL", "secure_delete=ON"):
+                self._connection.execute(f"PRAGMA {setting}")
+            self._prepare(path)
+        except sqlite3.DatabaseError as error:
+            raise StateError(f"{path} cannot be used as a queue: {error}") from None
+
+    def _prepare(self, path: Path) -> None:
+        (found,) = self._connection.execute("PRAGMA user_version").fetchone()
+        if found == FORMAT:
+            return
+        if found:
+            raise StateError(
+                f"{path} has queue format {found}, and this version of tfrnet reads format {FORMAT}"
+            )
+        self._connection.executescript(
+            f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version={FORMAT}; COMMIT;"
+        )
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """Write all of a block, durably, or nothing."""
+        with self._lock:
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
+            self._connection.execute("COMMIT")
+
+    def read(self, query: str, values: tuple[object, ...] = ()) -> list[sqlite3.Row]:
+        """Return the rows of a query."""
+        with self._lock:
+            return self._connection.execute(query, values).fetchall()
+
+    def forget_old_pages(self) -> None:
+        """Empty the log that still holds what was overwritten."""
+        with self._lock:
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._connection.close()

@@ -1,0 +1,36 @@
+"""The log: one JSON object a line on stderr, and no word of a request in it."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import traceback
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TextIO
+
+from tfrnet.core.errors import TfrnetError
+
+
+class Log:
+    """Writes events with their facts."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stderr
+        self._lock = threading.Lock()
+
+    def say(self, event: str, **facts: Any) -> None:
+        """Write one event."""
+        time = datetime.now(UTC).isoformat(timespec="milliseconds")
+        line = json.dumps({"time": time, "event": event} | facts, default=str)
+        with self._lock:
+            print(line, file=self._stream, flush=True)
+
+    def error(self, event: str, error: BaseException, **facts: Any) -> None:
+        """Write what went wrong and where. What errors not ours say may hold words."""
+        frames = traceback.extract_tb(error.__traceback__)[-6:]
+        where = [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames]
+        if isinstance(error, TfrnetError):
+            facts["detail"] = str(error)
+        self.say(event, error=type(error).__name__, where=where, **facts)

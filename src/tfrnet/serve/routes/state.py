@@ -1,0 +1,97 @@
+"""The state: what is in force, how it came about, whether it is sound, and the way back."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+import tfrnet
+from tfrnet.core.errors import StateError
+from tfrnet.method_state import verify_state
+from tfrnet.serve.problems import Problem
+from tfrnet.serve.routes.common import TheService, needs
+from tfrnet.serve.schema import (
+    CheckOut,
+    HistoryOut,
+    RollbackIn,
+    RollbackOut,
+    StateOut,
+    VerifyOut,
+)
+from tfrnet.serve.service import Service
+from tfrnet.serve.tokens import Token
+from tfrnet.state.store import StateStore
+
+router = APIRouter(prefix="/v1", tags=["state"])
+
+Reader = Annotated[Token, needs("read")]
+Admin = Annotated[Token, needs("admin")]
+
+
+def _store(service: Service) -> StateStore:
+    return service.primary.session.store if service.primary else StateStore.open(service.folder)
+
+
+@router.get("/state", summary="What is in force")
+def state(service: TheService, caller: Reader) -> StateOut:
+    """Return the generation, the queue and what is kept."""
+    store, facts = _store(service), service.facts()
+    return StateOut(
+        model=service.name,
+        method=service.manifest.method,
+        generation=store.generation,
+        serving=service.engine.generation,
+        requests_seen=store.history.requests_seen,
+        kept_generations=store.layout.numbers(),
+        queue=facts["queue"],
+        overdue=facts["overdue"],
+        role="primary" if service.primary else "replica",
+        lag_seconds=round(service.lag, 3),
+        problem=service.problem,
+        version=tfrnet.__version__,
+    )
+
+
+@router.get("/history", summary="Every event of the ledger")
+def history(
+    service: TheService,
+    caller: Reader,
+    after: Annotated[int, Query(ge=0, description="Lines to skip.")] = 0,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 1000,
+) -> HistoryOut:
+    """Return lines of the ledger, oldest first."""
+    entries = _store(service).entries
+    more = after + limit < len(entries)
+    return HistoryOut(entries=entries[after : after + limit], next=after + limit if more else None)
+
+
+@router.get("/verify", summary="Recompute every digest and the chain")
+def verify(service: TheService, caller: Reader) -> VerifyOut:
+    """Check the state on the disk without changing it."""
+    folder = str(service.folder)
+    checks = [
+        CheckOut(name=c.name, passed=c.passed, detail=c.detail.replace(folder, "state"))
+        for c in verify_state(service.folder)
+    ]
+    return VerifyOut(passed=all(check.passed for check in checks), checks=checks)
+
+
+@router.post("/rollback", summary="Return to a generation")
+async def rollback(sent: RollbackIn, service: TheService, caller: Admin) -> RollbackOut:
+    """Return to a kept generation, after the request in hand; the ledger keeps the record."""
+    primary = service.needed_primary
+    kept = primary.session.store.layout.numbers()
+    if sent.to not in kept:
+        raise Problem(409, f"generation {sent.to} is not kept; there are: {_listed(kept)}")
+    try:
+        made = await asyncio.wrap_future(primary.worker.rollback(sent.to))
+    except StateError as error:
+        service.log.error("rollback failed", error)
+        raise
+    return RollbackOut(generation=made)
+
+
+def _listed(numbers: list[int]) -> str:
+    return ", ".join(map(str, numbers))

@@ -1,0 +1,170 @@
+"""The HTTP server: bounded in connections and in patience, stopped with grace."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import resource
+import signal
+import socket
+from types import FrameType
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from tfrnet.core.errors import InputError
+from tfrnet.serve.app import application
+from tfrnet.serve.log import Log
+from tfrnet.serve.problems import MEDIA_TYPE, RETRY_SECONDS, body_of
+from tfrnet.serve.service import Service
+
+# So long a client may take for the head of a request.
+_HEAD_SECONDS = 15.0
+# So long a connection that is one too many may stay.
+_REFUSED_SECONDS = 2.0
+# Files that are open besides connections.
+_OTHER_FILES = 200
+
+
+def _refusal() -> bytes:
+    body = json.dumps(body_of(503, "too many connections; try again later")).encode()
+    head = (
+        f"HTTP/1.1 503 Service Unavailable\r\nContent-Type: {MEDIA_TYPE}\r\n"
+        f"Retry-After: {RETRY_SECONDS}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+class Connection(H11Protocol):
+    """A connection that is refused where there are too many, and closed where it says nothing."""
+
+    most = 1000
+    _timer: asyncio.TimerHandle | None = None
+    _is_refused = False
+
+    def connection_made(self, transport: Any) -> None:
+        """Count the connection."""
+        super().connection_made(transport)
+        self._is_refused = len(self.connections) > self.most
+        self._wait(_REFUSED_SECONDS if self._is_refused else _HEAD_SECONDS)
+
+    def data_received(self, data: bytes) -> None:
+        """Take what comes; a refused one is told so."""
+        if self._is_refused:
+            self.transport.write(_refusal())
+            self.transport.close()
+            return
+        if self._timer is None:
+            self._wait(_HEAD_SECONDS)
+        super().data_received(data)
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._wait(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Let go."""
+        self._wait(None)
+        super().connection_lost(exc)
+
+    def on_response_complete(self) -> None:
+        """Go on to the next request on the connection."""
+        self._wait(None)
+        super().on_response_complete()
+
+    def _wait(self, seconds: float | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
+        if seconds is not None:
+            self._timer = self.loop.call_later(seconds, self.transport.close)
+
+
+class Server(uvicorn.Server):
+    """Tells the service at once that it has to stop, and then waits for the answers under way."""
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self._service = service
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin."""
+        self._loop = asyncio.get_running_loop()
+        await super().startup(sockets)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin to stop."""
+        if self._loop:
+            # Not here: a signal comes at any moment, also while a lock is held.
+            self._loop.call_soon_threadsafe(self._service.begin_to_stop)
+        super().handle_exit(sig, frame)
+
+
+def bound_socket(host: str, port: int) -> socket.socket:
+    """Return a socket that listens, or say in one line why there is none."""
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listening = socket.socket(family)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"cannot listen on {host} port {port}: {reason}") from None
+    return listening
+
+
+def make_server(service: Service, most_connections: int = 1000, root_path: str = "") -> Server:
+    """Return a server for a service."""
+    _allow_files(most_connections + _OTHER_FILES)
+    protocol = type("BoundedConnection", (Connection,), {"most": most_connections})
+    _pass_on_logs(service.log)
+    config = uvicorn.Config(
+        application(service, root_path),
+        http=protocol,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=max(1, round(service.options.grace)),
+        timeout_keep_alive=10,
+    )
+    return Server(config, service)
+
+
+def run(server: Server, listening: socket.socket) -> None:
+    """Serve until a signal comes; then end as one that was asked to."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # The server raises what it caught once more when it has ended.
+        signal.signal(number, lambda *_: None)
+    server.run([listening])
+
+
+def _allow_files(wanted: int) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+class _Passing(logging.Handler):
+    """Puts what uvicorn says into our log, without the texts of errors."""
+
+    def __init__(self, log: Log) -> None:
+        super().__init__(logging.WARNING)
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        if error:
+            self._log.error("server", error)
+        else:
+            self._log.say("server", detail=record.getMessage().splitlines()[0])
+
+
+def _pass_on_logs(log: Log) -> None:
+    for name in ("uvicorn.error", "asyncio"):
+        logger = logging.getLogger(name)
+        logger.handlers = [_Passing(log)]
+        logger.propagate = False

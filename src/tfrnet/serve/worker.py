@@ -1,0 +1,213 @@
+"""The thread that applies requests, one after another, while completions go on in another.
+
+The ledger is the truth. Whatever moment a process dies at, the next one asks the ledger whether the
+request in hand was applied, and goes on from there.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Any, Protocol
+
+from tfrnet.core.errors import InputError, StateError
+from tfrnet.serve.queue import Entry, Queue
+from tfrnet.session import Session
+
+# How long to wait before a state that could not be written is tried again.
+_FIRST_WAIT, _LONGEST_WAIT = 1.0, 60.0
+
+_LAST_MOMENTS = 2.0
+
+# Of what the ledger says of a request, this is told to whoever may read.
+_TOLD = (
+    *("outcome", "reason", "generation", "time", "method", "attempts"),
+    *("forget_loss_before", "forget_loss_after", "guard_loss_before", "guard_loss_after"),
+    *("retain_loss_before", "suppressed_now", "recovered", "dormant", "capacity"),
+    *("seconds", "state_before", "state_after", "hash"),
+)
+
+
+class Abandoned(BaseException):
+    """Work on a request is left off; it must pass through all `except Exception`."""
+
+
+class Watcher(Protocol):
+    """Who is told what the worker does."""
+
+    def stage(self, request: str, stage: str) -> None:
+        """Work on a request has come to a stage."""
+
+    def committed(self, generation: int, state: Any) -> None:
+        """A new generation is on the disk; returns when it is in force."""
+
+    def applied(self, outcome: dict[str, Any]) -> None:
+        """A request was accepted or rejected."""
+
+    def failed(self, request: str, error: BaseException) -> None:
+        """Something went wrong."""
+
+
+class Worker:
+    """Works off the queue in a thread of its own."""
+
+    def __init__(self, session: Session, queue: Queue, watcher: Watcher) -> None:
+        self._session = session
+        self._queue = queue
+        self._watcher = watcher
+        self._changed = threading.Condition()
+        self._tasks: list[tuple[Callable[[], Any], Future[Any]]] = []
+        self._stopping = False
+        self._abandon = threading.Event()
+        self._wait = 0.0
+        self._patience = _FIRST_WAIT
+        self.problem = ""  # what keeps it from working, for whoever asks if it is ready
+        settle(session, queue)
+        self._thread = threading.Thread(target=self._run, name="requests", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Say that there is something to do."""
+        with self._changed:
+            self._changed.notify()
+
+    def rollback(self, generation: int) -> Future[int]:
+        """Return to a kept generation, after the request in hand."""
+
+        def task() -> int:
+            self._session.rollback(generation)
+            self._take_over()
+            return self._session.store.generation
+
+        done: Future[int] = Future()
+        with self._changed:
+            self._tasks.append((task, done))
+            self._changed.notify()
+        return done
+
+    def begin_to_stop(self) -> None:
+        """Begin no other request."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+
+    def stop(self, seconds: float) -> None:
+        """Begin no other request; leave off the one in hand if it takes longer than this."""
+        self.begin_to_stop()
+        self._thread.join(seconds)
+        self._abandon.set()
+        # A long pass in hand is given up with the process; the ledger knows nothing of it.
+        self._thread.join(_LAST_MOMENTS)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not self._stopping and not self._tasks and not self._may_work():
+                    self._changed.wait(self._wait or None)
+                    self._wait = 0.0
+                if self._stopping:
+                    self._refuse_tasks()
+                    return
+                tasks, self._tasks = self._tasks, []
+            for task, done in tasks:
+                _do(task, done)
+            entry = self._queue.next()
+            if entry and not tasks:
+                self._work(entry)
+
+    def _may_work(self) -> bool:
+        return not self._wait and self._queue.next() is not None
+
+    def _refuse_tasks(self) -> None:
+        for _, done in self._tasks:
+            done.set_exception(StateError("the service is stopping"))
+
+    def _work(self, entry: Entry) -> None:
+        """Apply one request, and say how it ended; what cannot be written now is tried again."""
+        try:
+            entry = self._queue.begin(entry.id, self._session.store.lines)
+            request = self._queue.words(entry)
+            if self._session.is_applied(request) or self._session.was_rejected(request):
+                # By the command line, or before this queue was there.
+                entry = replace(entry, ledger_lines=0)
+            else:
+                self._session.forget(request, lambda stage: self._stage(entry.id, stage))
+            self._finish(entry)
+        except Abandoned:
+            self._queue.put_back(entry.id, "the service was stopped")
+        except InputError as error:
+            self._queue.end(entry.id, "failed", str(error), None)
+            self._watcher.failed(entry.id, error)
+        except StateError as error:
+            self._stall(entry, error)
+        except Exception as error:
+            # What it says could repeat words of the request.
+            self._queue.end(entry.id, "failed", f"unexpected {type(error).__name__}", None)
+            self._watcher.failed(entry.id, error)
+        else:
+            self.problem, self._patience = "", _FIRST_WAIT
+
+    def _stage(self, name: str, stage: str) -> None:
+        if self._abandon.is_set():
+            raise Abandoned
+        self._watcher.stage(name, stage)
+
+    def _finish(self, entry: Entry) -> None:
+        told = applied(self._session, entry)
+        assert told is not None
+        self._take_over()
+        self._queue.end(entry.id, *_result(told))
+        self._watcher.applied(told)
+
+    def _take_over(self) -> None:
+        self._watcher.committed(self._session.store.generation, self._session.unlearner.state)
+
+    def _stall(self, entry: Entry, error: StateError) -> None:
+        """Wait with a request whose state cannot be written; it may have been committed."""
+        self._watcher.failed(entry.id, error)
+        self.problem = "the state cannot be written"
+        told = applied(self._session, entry)
+        if told:
+            self._take_over()
+            self._queue.end(entry.id, *_result(told))
+        else:
+            self._queue.put_back(entry.id, self.problem)
+        self._wait = self._patience
+        self._patience = min(2 * self._patience, _LONGEST_WAIT)
+
+
+def _do(task: Callable[[], Any], done: Future[Any]) -> None:
+    try:
+        done.set_result(task())
+    except BaseException as error:
+        done.set_exception(error)
+
+
+def applied(session: Session, entry: Entry) -> dict[str, Any] | None:
+    """Return what the ledger says of a request since work on it began, if anything."""
+    entries = session.store.entries
+    for line in range(len(entries), entry.ledger_lines or 0, -1):
+        found = entries[line - 1]
+        if found.get("id") == entry.id and found.get("request_digest") == entry.digest:
+            return {name: found[name] for name in _TOLD if name in found} | {"line": line}
+    return None
+
+
+def _result(told: dict[str, Any]) -> tuple[Any, str, dict[str, Any]]:
+    state = "completed" if told["outcome"] == "accepted" else "rejected"
+    return state, told["reason"], told
+
+
+def settle(session: Session, queue: Queue) -> None:
+    """Find out what became of requests that a process which died had in hand."""
+    for entry in queue.under_way():
+        told = applied(session, entry)
+        if told:
+            queue.end(entry.id, *_result(told))
+        else:
+            queue.put_back(entry.id, "the service ended while it worked on it")
