@@ -162,10 +162,15 @@ class Session:
         known = self.store.history.rejected.get(request.id)
         return known is not None and is_digest_of(known, request, self.store.key())
 
-    def forget(self, request: Request, report: Report | None = None) -> Outcome:
-        """Apply one request and commit it, or leave everything as it was."""
+    def forget(
+        self, request: Request, report: Report | None = None, received: str | None = None
+    ) -> Outcome:
+        """Apply one request and commit it, or leave everything as it was.
+
+        `received` is when it came in, for the ledger; now without it.
+        """
         refuse_applied(self.store, request)
-        store, net, received = self.store, self.unlearner, now()
+        store, net, received = self.store, self.unlearner, received or now()
         self.team.broadcast(Propose(request))
         with self.team.together():  # an error in here is one for all
             proposal = net.propose(request, report)

@@ -11,6 +11,7 @@ from tfrnet.serve.queue import ConflictError, Entry, Queue, Submission, refuse_a
 from tfrnet.serve.schema import RequestIn
 from tfrnet.serve.webhooks import Addresses
 from tfrnet.session import Session
+from tfrnet.state.applied import is_applied
 from tfrnet.state.digests import request_digest
 
 # What can be done to a request stands after its id in an address.
@@ -37,11 +38,10 @@ class Intake:
             self._addresses.refuse(url)
         store = self._session.store
         digest = request_digest(request, store.key())
-        if store.history.applied.get(request.id, digest) != digest:
-            raise ConflictError(
-                "a request with this id was applied already with other examples; "
-                "give the new one an id of its own"
-            )
+        try:
+            is_applied(store, request)
+        except InputError as error:
+            raise ConflictError(str(error)) from None
         self._session.unlearner.prepare([request])
         submission = Submission(
             request, digest, body, self._deadline(sent), tuple(sent.callback_urls), by

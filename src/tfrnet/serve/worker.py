@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from tfrnet.core.errors import InputError, StateError
@@ -134,9 +135,12 @@ class Worker:
             request = self._queue.words(entry)
             if self._session.is_applied(request) or self._session.was_rejected(request):
                 # By the command line, or before this queue was there.
-                entry = replace(entry, ledger_lines=0)
+                entry = replace(entry, ledger_lines=0, digest=self._known_digest(entry.id))
             else:
-                self._session.forget(request, lambda stage: self._stage(entry.id, stage))
+                received = datetime.fromtimestamp(entry.received, UTC).isoformat(timespec="seconds")
+                self._session.forget(
+                    request, lambda stage: self._stage(entry.id, stage), received=received
+                )
             self._finish(entry)
         except Abandoned:
             self._queue.put_back(entry.id, "the service was stopped")
@@ -151,6 +155,10 @@ class Worker:
             self._watcher.failed(entry.id, error)
         else:
             self.problem, self._patience = "", _FIRST_WAIT
+
+    def _known_digest(self, name: str) -> str:
+        history = self._session.store.history
+        return history.applied.get(name) or history.rejected[name]
 
     def _stage(self, name: str, stage: str) -> None:
         if self._abandon.is_set():
