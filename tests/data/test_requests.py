@@ -1,3 +1,4 @@
+import gzip
 import json
 from importlib.resources import files
 
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 from referencing import Registry, Resource
 
 from tfrnet.core.errors import InputError
+from tfrnet.data import jsonlines
 from tfrnet.data.examples import Example
 from tfrnet.data.requests import (
     Request,
@@ -51,6 +53,23 @@ BAD = [
     ({"id": "r", "examples": ["x"]}, "an example must be an object"),
     ([1], "a request must be an object, not a list"),
     ('{"id": "r", "examples": [{"text": "a \\ud800"}]}', "half of a surrogate pair"),
+    (
+        {"id": "a\x1b]0;title\x07", "examples": [{"text": "x"}]},
+        r"the id 'a\\x1b.* cannot be printed",
+    ),
+    ({"id": "a\n2026 accepted b", "examples": [{"text": "x"}]}, "cannot be printed"),
+    ({"id": "a\u202eb", "examples": [{"text": "x"}]}, "cannot be printed"),
+    ('{"id": "bad\\ud800id", "examples": [{"text": "x"}]}', "cannot be printed"),
+    ({"id": "r", "examples": [{"pr\x1b[2Jompt": "x"}]}, r"found pr\\x1b\[2Jompt"),
+    (
+        '{"id": "r", "examples": [{"text": "x"}], "examples": [{"text": "y"}]}',
+        "'examples' is there",
+    ),
+    ('{"id": "r", "examples": [{"text": "x", "text": "y"}]}', "'text' is there twice"),
+    ("[" * 100_000, "nested too deeply"),
+    ('{"a":' * 100_000, "nested too deeply"),
+    ('{"id": ' + "7" * 400 + "}", "a number has 400 digits"),
+    ('{"id": ' + "7" * 5000 + "}", "a number has 5000 digits"),
     ("{not json", "not JSON"),
     ('{"id": NaN}', "not JSON"),
 ]
@@ -62,6 +81,46 @@ def test_bad_requests_are_refused_with_file_and_line(tmp_path, row, message):
     with pytest.raises(InputError, match=message) as caught:
         read_requests(path)
     assert str(caught.value).startswith(f"{path}:2")
+
+
+@pytest.mark.parametrize(
+    ("row", "message"), [row for row in BAD if "JSON" in row[1] or "there" in row[1]]
+)
+def test_retain_and_guard_data_are_read_as_strictly(tmp_path, row, message):
+    path = write(tmp_path / "retain.jsonl", {"text": "x"}, row)
+    with pytest.raises(InputError, match=message) as caught:
+        read_examples(path)
+    assert str(caught.value).startswith(f"{path}:2")
+
+
+def test_ids_in_any_script_are_fine(tmp_path):
+    for name in ("ticket 10/41", "пример", "請求 7", "naïve 🙂"):
+        assert parse_request(GOOD | {"id": name}, "here").id == name
+
+
+def test_a_line_over_the_limit_is_refused_by_its_number(tmp_path, monkeypatch):
+    monkeypatch.setattr(jsonlines, "MAX_LINE_CHARACTERS", 100)
+    path = write(tmp_path / "s.jsonl", GOOD, GOOD | {"id": "r2" * 50})
+    with pytest.raises(
+        InputError, match=r"s\.jsonl:2: the line has \d+ characters, over the limit"
+    ):
+        read_requests(path)
+
+
+@pytest.mark.parametrize("name", ["s.jsonl", "s.jsonl.gz"])
+def test_a_file_over_the_limit_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(jsonlines, "MAX_FILE_BYTES", 1 << 20)
+    content = b"\n" * (8 << 20)  # packed, it is small
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+    with pytest.raises(InputError, match="is larger than 1 MiB"):
+        read_requests(path)
+
+
+def test_bytes_that_are_no_text_are_named_by_their_line(tmp_path):
+    (tmp_path / "s.jsonl").write_bytes(json.dumps(GOOD).encode() + b"\n\xff\n")
+    with pytest.raises(InputError, match=r"s\.jsonl:2: not UTF-8"):
+        read_requests(tmp_path / "s.jsonl")
 
 
 def schema_validator():
@@ -76,7 +135,7 @@ def schema_validator():
     return jsonschema.Draft202012Validator(schemas["request"], registry=registry)
 
 
-words = st.text("ab \n\u00a0", max_size=3)
+words = st.text("ab \n\u00a0\x1b\u202e\u2028é", max_size=3)
 anything = st.none() | st.booleans() | st.integers() | words
 an_example = st.fixed_dictionaries(
     {}, optional=dict.fromkeys(("prompt", "answer", "text"), anything)

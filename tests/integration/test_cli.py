@@ -133,6 +133,27 @@ def test_history_shows_a_loss_that_is_not_finite(tfrnet: Tfrnet, files: Files) -
     assert "not finite" in result.out.splitlines()[-1]
 
 
+def test_ids_that_an_earlier_version_took_are_shown_escaped(
+    tfrnet: Tfrnet, files: Files, tmp_path: Path
+) -> None:
+    """A line end would forge a line of the history, an escape sequence command the terminal."""
+    odd = "bad\ud800id\x1b]0;title\x07\n2026-01-01 accepted forged"
+    with StateStore.open(files.state, write=True) as store:
+        last = {k: v for k, v in store.entries[-1].items() if k not in ("hash", "previous")}
+        store.commit(last | {"id": odd}, store.load())
+    shown = r"bad\ud800id\x1b]0;title\x07\x0a2026-01-01 accepted forged"
+    history = tfrnet("history", "--state", files.state)
+    assert (history.code, len(history.out.splitlines())) == (0, 4)
+    assert shown in history.out
+    assert tfrnet("history", "--state", files.state, "--json").json["entries"][-1]["id"] == odd
+    assert tfrnet("status", "--state", files.state, "--json").json["applied"][-1] == odd
+    assert tfrnet("report", files.state, "--out", tmp_path / "page.html").code == 0
+    undone = tfrnet("rollback", "--to", 0, "--state", files.state)
+    assert shown in undone.out
+    missing = tfrnet("status", "--state", "no\x1b[2Jstate")
+    assert (missing.code, r"no\x1b[2Jstate holds no state" in missing.error) == (2, True)
+
+
 def test_run_keeps_as_many_generations_as_told(tfrnet: Tfrnet, files: Files) -> None:
     assert tfrnet("run", "--stream", files.stream, *files.opening(), "--keep", 1).code == 0
     assert tfrnet("status", "--state", files.state, "--json").json["generations_kept"] == [0, 3]

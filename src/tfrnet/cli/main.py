@@ -14,6 +14,7 @@ import tfrnet
 from tfrnet.cli.sharing import is_shared
 from tfrnet.core.errors import InputError, InterruptError, TfrnetError, TfrnetWarning
 from tfrnet.core.registry import Registry
+from tfrnet.core.text import printable
 from tfrnet.distributed.environment import launched_rank
 
 COMMANDS = Registry("command", "tfrnet.cli.commands", "tfrnet.commands", "command")
@@ -112,7 +113,7 @@ def _fail(message: str, code: int, error: Exception | None = None) -> None:
         # An error that all processes share is reported by the first; a failure here could make the
         # launcher kill it before it does.
         sys.exit(0 if getattr(error, "agreed", False) else code)
-    line = " ".join(message.split())
+    line = printable(" ".join(message.split()))
     print(f"tfrnet: error: {line}", file=sys.stderr)
     sys.exit(code)
 
@@ -122,4 +123,4 @@ def _show_warning(message: Warning | str, category: type[Warning], *rest: Any) -
     if launched_rank():
         return
     if issubclass(category, TfrnetWarning) or os.environ.get("TFRNET_DEBUG"):
-        print(f"tfrnet: warning: {message}", file=sys.stderr)
+        print(f"tfrnet: warning: {printable(str(message))}", file=sys.stderr)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from tfrnet.core.text import printable
 from tfrnet.distributed.environment import launched_rank
 
 if TYPE_CHECKING:
@@ -30,13 +31,13 @@ class Output:
         self.notes = Console(stderr=True, highlight=False, soft_wrap=True, quiet=quiet)
 
     def say(self, line: str) -> None:
-        """Print a line for a person."""
+        """Print a line for a person; what would not show as what it is, is escaped."""
         if not self.as_json:
-            self.text.print(line, markup=False)
+            self.text.print(printable(line), markup=False)
 
     def note(self, line: str) -> None:
         """Print a remark on stderr."""
-        self.notes.print(line, markup=False)
+        self.notes.print(printable(line), markup=False)
 
     def table(self, table: Table) -> None:
         """Print a table for a person."""
@@ -102,7 +103,7 @@ class Steps:
     def stage(self, what: str) -> None:
         """Show what is being done now."""
         if self._bar:
-            self._bar.update(self._bar.task_ids[0], description=what)
+            self._bar.update(self._bar.task_ids[0], description=printable(what))
 
     def advance(self, count: int = 1) -> None:
         """Count more as done."""

@@ -3,41 +3,54 @@
 from __future__ import annotations
 
 import gzip
-import json
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
+from tfrnet.core import strict_json
 from tfrnet.core.errors import InputError
+from tfrnet.core.text import printable
+
+MAX_FILE_BYTES = 1 << 30
+MAX_LINE_CHARACTERS = 1 << 24
 
 
 def json_lines(path: Path) -> Iterator[tuple[int, Any]]:
     """Yield the line number and value of every line that is not blank."""
     # Only line feeds end a line: JSON text may hold other Unicode line separators.
     for number, line in enumerate(_text(path).split("\n"), start=1):
+        if len(line) > MAX_LINE_CHARACTERS:
+            raise InputError(
+                f"{path}:{number}: the line has {len(line)} characters, over the limit of "
+                f"{MAX_LINE_CHARACTERS}; split it"
+            )
         if line.strip():
             try:
-                yield number, json.loads(line, parse_constant=_refuse_constant)
+                yield number, strict_json.parse(line)
             except ValueError as error:
-                raise InputError(f"{path}:{number}: not JSON ({error})") from None
+                raise InputError(f"{path}:{number}: not JSON ({printable(str(error))})") from None
 
 
 def _text(path: Path) -> str:
     try:
-        content = path.read_bytes()
-        return (gzip.decompress(content) if path.suffix == ".gz" else content).decode("utf-8")
+        with _opened(path) as file:
+            content = file.read(MAX_FILE_BYTES + 1)
+        if len(content) > MAX_FILE_BYTES:
+            raise InputError(f"{path} is larger than {MAX_FILE_BYTES >> 20} MiB; split it")
+        return content.decode("utf-8")
     except FileNotFoundError:
         raise InputError(f"{path} does not exist") from None
     except IsADirectoryError:
         raise InputError(f"{path} is a folder; a JSON Lines file is needed") from None
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 text (byte {error.start})") from None
+        line = content.count(b"\n", 0, error.start) + 1
+        raise InputError(f"{path}:{line}: not UTF-8 text (byte {error.start})") from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise InputError(f"{path} is not a whole gzip file ({error})") from None
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
 
 
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not a JSON value")
+def _opened(path: Path) -> IO[bytes]:
+    return cast(IO[bytes], gzip.open(path)) if path.suffix == ".gz" else path.open("rb")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tfrnet.core.errors import InputError
+from tfrnet.core.text import is_printable, printable
 from tfrnet.data.examples import Example
 from tfrnet.data.jsonlines import json_lines
 
@@ -39,7 +40,7 @@ def parse_example(value: Any, where: str, line: int = 0) -> Example:
     if keys == {"prompt", "answer"}:
         prompt = _string(value["prompt"], "prompt", where)
         return Example(prompt, _text(value["answer"], "answer", where), line=line)
-    found = ", ".join(sorted(keys)) or "nothing"
+    found = ", ".join(printable(key) for key in sorted(keys)) or "nothing"
     raise InputError(f"{where}: an example has either prompt and answer, or text; found {found}")
 
 
@@ -53,6 +54,11 @@ def parse_request(value: Any, where: str) -> Request:
     identifier = value.get("id")
     if not isinstance(identifier, str) or not identifier.strip():
         raise InputError(f"{where}: a request needs an id, a text that is not empty")
+    if not is_printable(identifier):
+        raise InputError(
+            f"{where}: the id {identifier[:MAX_ID_LENGTH]!r} holds characters that cannot be "
+            "printed; leave out control characters, line ends and halves of surrogate pairs"
+        )
     if len(identifier) > MAX_ID_LENGTH:
         raise InputError(f"{where}: the id is longer than {MAX_ID_LENGTH} characters")
     examples = value.get("examples")

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from tfrnet.core import strict_json
 from tfrnet.core.errors import InputError
 from tfrnet.data.items import Item
 from tfrnet.data.protocol import Split
@@ -50,7 +51,7 @@ def read_split(path: Path, source: Source) -> Split:
     """Find the items of a manifest (a file, or the folder that holds it) again in the datasets."""
     file = path / MANIFEST if path.is_dir() else path
     try:
-        manifest = json.loads(file.read_text())
+        manifest = strict_json.parse(file.read_bytes())
         if manifest["schema"] != SCHEMA:
             raise InputError(f"{file} is a {manifest['schema']}, not a {SCHEMA}")
         parts: dict[str, list[dict[str, str]]] = manifest["parts"]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tfrnet.core.errors import InputError, TeamError
 from tfrnet.core.team import SOLO, Team
+from tfrnet.core.text import printable
 from tfrnet.distributed.environment import launched_size
 
 if TYPE_CHECKING:
@@ -46,7 +47,11 @@ def joined_team(device: str, led: bool = True) -> Iterator[tuple[Team, str]]:
         yield team, "cpu" if team.in_lockstep else str(team.device)
     except Exception as error:
         if not team.leads and not is_agreed(error):
-            print(f"tfrnet: error: process {team.rank}: {error}", file=sys.stderr, flush=True)
+            print(
+                f"tfrnet: error: process {team.rank}: {printable(str(error))}",
+                file=sys.stderr,
+                flush=True,
+            )
         raise
     finally:
         intact = not team.is_over

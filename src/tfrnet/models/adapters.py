@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 import tempfile
 from pathlib import Path
 
 import torch
 
+from tfrnet.core import strict_json
 from tfrnet.core.errors import InputError
 from tfrnet.models.gguf import cache_folder
 
@@ -20,8 +20,8 @@ _WEIGHTS = "adapter_model.safetensors"
 def base_of(adapter: Path) -> str:
     """Return the name of the model that an adapter was trained on."""
     try:
-        base = json.loads((adapter / CONFIG).read_text())["base_model_name_or_path"]
-    except (OSError, ValueError, KeyError) as error:
+        base = strict_json.parse((adapter / CONFIG).read_bytes())["base_model_name_or_path"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{adapter / CONFIG} cannot be read: {error}") from error
     if not isinstance(base, str) or not (adapter / _WEIGHTS).is_file():
         raise InputError(f"adapter {adapter} names no base model or has no {_WEIGHTS}")

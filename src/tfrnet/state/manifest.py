@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from tfrnet.core import strict_json
 from tfrnet.core.errors import StateError
 from tfrnet.core.settings import Settings
 
@@ -35,7 +36,7 @@ class Manifest:
     def from_bytes(cls, data: bytes, path: Path) -> Manifest:
         """Read a manifest; a newer format is refused before anything else is looked at."""
         try:
-            values = json.loads(data)
+            values = strict_json.parse(data)
             found = values["format"]
         except (ValueError, KeyError, TypeError):
             raise StateError(f"{path} is damaged: it is not a manifest") from None

@@ -39,7 +39,8 @@ class Page:
 
     def write(self, out: Path) -> Path:
         """Write the page to a file; return where it is."""
-        out.write_text(self.html, encoding="utf-8")
+        # A state of an earlier version may hold a request id with half of a surrogate pair.
+        out.write_text(self.html, encoding="utf-8", errors="backslashreplace")
         return out
 
 

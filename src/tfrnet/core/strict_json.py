@@ -1,0 +1,46 @@
+"""JSON without the freedoms that let two readers understand one text differently."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+_MOST_DIGITS = 100
+
+
+def parse(text: str | bytes) -> Any:
+    """Return the value of a JSON text; a `ValueError` says what is wrong with it.
+
+    Refused beside what is not JSON: a key that an object has twice, NaN and infinities, numbers of
+    over 100 digits, and nesting that Python cannot follow (some hundred levels).
+    """
+    try:
+        return json.loads(
+            text,
+            object_pairs_hook=_object,
+            parse_constant=_refuse_constant,
+            parse_int=_integer,
+        )
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise ValueError(f"the key {key!r} is there twice")
+            seen.add(key)
+    return found
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > _MOST_DIGITS:
+        raise ValueError(f"a number has {len(digits)} digits, over the limit of {_MOST_DIGITS}")
+    return int(digits)
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a JSON value")
