@@ -27,11 +27,14 @@ import torch
 
 from tfrnet import TFRConfig, load_model
 from tfrnet.data.examples import Encoded
+from tfrnet.export import FORMATS
+from tfrnet.export.format import Job
+from tfrnet.export.origin import Origin
+from tfrnet.export.write import write_export
 from tfrnet.masking.channels import find_channels
 from tfrnet.masking.mask import ChannelMask
 from tfrnet.methods.tfr.scoring import ScoreOptions, gradients_of
 from tfrnet.methods.tfr.state import ChannelState
-from tfrnet.models.export import export_dense
 from tfrnet.models.forward import answer_losses, collate, frozen
 from tfrnet.state.manifest import Manifest
 from tfrnet.state.store import StateStore
@@ -178,7 +181,8 @@ def measure_generation() -> dict[str, float]:
         )
 
     with tempfile.TemporaryDirectory() as folder, mask_of(loaded.model) as mask:
-        export_dense(mask, loaded.tokenizer, Path(folder) / "exported", {})
+        job = Job(mask, loaded.tokenizer, Origin("benchmark", "", "", "", "tfr"))
+        write_export(job, FORMATS.find("dense"), Path(folder) / "exported")
         exported = load_model(str(Path(folder) / "exported")).model
         times = seconds(
             {

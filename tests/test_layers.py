@@ -31,6 +31,7 @@ LAYERS = (
     "tfrnet.state",
     "tfrnet.distributed",
     "tfrnet.method_state",
+    "tfrnet.export",
     "tfrnet.session",
     "tfrnet.pretrained",
     PUBLIC,

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tfrnet.core.errors import InputError
 from tfrnet.data.examples import Example
+from tfrnet.export import FORMATS
+from tfrnet.export.format import Job
+from tfrnet.export.origin import Origin
+from tfrnet.export.write import write_export
 from tfrnet.method_state import guard_of, settings_of
 from tfrnet.methods.tfr import model as method
 from tfrnet.methods.tfr.config import TFRConfig
-from tfrnet.models.export import export_dense
 from tfrnet.models.fingerprint import fingerprint
 from tfrnet.models.load import LoadedModel, load_model
 from tfrnet.state.store import StateStore
@@ -95,14 +98,16 @@ class TFRNet(method.TFRNet):
         The mask is folded into a copy of the weights. The folder must be new or empty; it appears
         only after the copy was loaded and its logits agreed with this model's.
         """
-        base = self._store.manifest.model if self._store else self.model.name_or_path
-        provenance = {
-            "made_by": "TFRNet.save_pretrained",
-            "base_model": base,
-            "base_fingerprint": fingerprint(self.model),
-            "state_digest": self.state.digest(),
-        }
-        export_dense(self.effect, self.tokenizer, Path(folder), provenance)
+        origin = Origin(
+            made_by="TFRNet.save_pretrained",
+            base_model=self._store.manifest.model if self._store else self.model.name_or_path,
+            base_fingerprint=fingerprint(self.model),
+            state_digest=self.state.digest(),
+            method=self.method,
+            seed=self.seed,
+            config=self.config.to_dict(),
+        )
+        write_export(Job(self.effect, self.tokenizer, origin), FORMATS.find("dense"), Path(folder))
 
     def _guard_among(self, retain: Sequence[Example]) -> Sequence[Example]:
         return guard_of(self._store, retain) if self._store else super()._guard_among(retain)

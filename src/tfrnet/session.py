@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from tfrnet.state.store import DEFAULT_KEEP, StateStore
 from tfrnet.unlearner import Report, Unlearner
 
 if TYPE_CHECKING:
+    import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
@@ -222,6 +223,17 @@ class Session:
         """Return to a kept generation."""
         try:
             self.store.rollback(generation, self.keep)
+        finally:
+            self._sync()
+
+    def take_in(self, tensors: Mapping[str, torch.Tensor], record: Mapping[str, Any]) -> None:
+        """Commit tensors that were made elsewhere as the next generation; the others stay."""
+        net = self.unlearner
+        state = net.read_state(net.state.tensors() | dict(tensors))
+        if problem := net.state_problem(state.tensors(), net.layout()):
+            raise InputError(f"what is to be taken in does not fit the state: {problem}")
+        try:
+            self.store.commit({"kind": "import"} | dict(record), state, self.keep)
         finally:
             self._sync()
 

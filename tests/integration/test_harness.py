@@ -4,13 +4,13 @@ import pytest
 import torch
 
 from tests.datasets import needs_real, real_source
+from tests.exports import export_as
 from tests.integration.harness import run_harness, write_tasks
 from tfrnet.data.tasks import find_task
 from tfrnet.evaluation.evaluator import Evaluator
 from tfrnet.evaluation.tasks import evaluate_task
 from tfrnet.masking.channels import find_channels
 from tfrnet.masking.mask import ChannelMask
-from tfrnet.models.export import export_dense
 from tfrnet.models.load import load_model
 
 pytestmark = [pytest.mark.real, pytest.mark.slow, needs_real]
@@ -25,7 +25,7 @@ def exported(real, tmp_path_factory):
         values = torch.ones(mask.index.total)
         values[::997] = 0.5
         mask.set(values)
-        export_dense(mask, real.tokenizer, folder, {})
+        export_as("dense", mask, real.tokenizer, folder)
     return load_model(str(folder), "float32", "cpu")
 
 

@@ -1,19 +1,17 @@
-"""Folding a mask into weights, and the folder that an export leaves."""
+"""Folding a mask into weights."""
 
-import json
 from copy import deepcopy
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.pytorch_utils import Conv1D
 
 from tests import tiny
-from tfrnet.core.errors import CheckFailedError, InputError
+from tests.exports import random_mask
+from tfrnet.core.errors import InputError
 from tfrnet.masking.channels import find_channels
 from tfrnet.masking.fold import folded_tensors
 from tfrnet.masking.mask import ChannelMask
-from tfrnet.models import export
 
 pytestmark = pytest.mark.filterwarnings("ignore::tfrnet.core.errors.TfrnetWarning")
 IDS = torch.arange(1, 25).reshape(2, 12)
@@ -22,11 +20,6 @@ DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 
 def channels(model, target="all-linear"):
     return find_channels(model, target_modules=target)
-
-
-def random_mask(total):
-    choices = torch.tensor([1.0, 0.7, 0.05, 0.0])
-    return choices[torch.randint(4, (total,), generator=torch.Generator().manual_seed(0))]
 
 
 @torch.no_grad()
@@ -124,103 +117,3 @@ def test_a_shared_weight_whose_mask_is_all_ones_needs_no_fold():
     attention.o_proj.weight = attention.q_proj.weight
     index = channels(model, ["q_proj", "o_proj"])
     assert folded_tensors(model, index, torch.ones(index.total)) == {}
-
-
-@pytest.fixture
-def masked_llama():
-    model = tiny.make_model("llama")
-    with ChannelMask(model, channels(model)) as mask:
-        mask.set(random_mask(mask.index.total))
-        yield mask
-
-
-def test_an_export_is_an_ordinary_model_folder(masked_llama, tokenizer, tmp_path):
-    folder = tmp_path / "new" / "exported"
-    difference = export.export_dense(masked_llama, tokenizer, folder, {"tfrnet": "0.1"})
-    assert difference < 1e-5
-    loaded = AutoModelForCausalLM.from_pretrained(folder).eval()
-    masked = logits(masked_llama.model)
-    assert (logits(loaded) - masked).norm() < 1e-5 * masked.norm()
-    assert (
-        AutoTokenizer.from_pretrained(folder)("old box").input_ids == tokenizer("old box").input_ids
-    )
-    assert json.loads((folder / "tfrnet.json").read_text()) == {"tfrnet": "0.1"}
-    assert [path.name for path in folder.parent.iterdir()] == ["exported"]
-
-
-@pytest.mark.parametrize("architecture", tiny.ARCHITECTURES)
-def test_every_architecture_can_be_exported(architecture, tokenizer, tmp_path):
-    model = tiny.make_model(architecture)
-    with ChannelMask(model, channels(model)) as mask:
-        mask.set(random_mask(mask.index.total))
-        export.export_dense(mask, tokenizer, tmp_path / "out", {})
-        masked = logits(model)
-    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
-    assert (logits(loaded) - masked).norm() < 1e-5 * masked.norm()
-
-
-@pytest.mark.parametrize("dtype", DTYPES[1:], ids=str)
-def test_an_export_keeps_the_dtype(dtype, tokenizer, tmp_path):
-    model = tiny.make_model("llama", dtype)
-    with ChannelMask(model, channels(model)) as mask:
-        mask.set(random_mask(mask.index.total))
-        export.export_dense(mask, tokenizer, tmp_path / "out", {})
-    assert AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype="auto").dtype == dtype
-
-
-def test_an_export_does_not_change_the_live_model(masked_llama, tokenizer, tmp_path):
-    before = logits(masked_llama.model)
-    weights = {name: value.clone() for name, value in masked_llama.model.state_dict().items()}
-    export.export_dense(masked_llama, tokenizer, tmp_path / "out", {})
-    assert torch.equal(logits(masked_llama.model), before)
-    found = masked_llama.model.state_dict()
-    assert all(torch.equal(found[name], value) for name, value in weights.items())
-
-
-def test_an_empty_folder_is_used(masked_llama, tokenizer, tmp_path):
-    (tmp_path / "out").mkdir()
-    export.export_dense(masked_llama, tokenizer, tmp_path / "out", {})
-    assert (tmp_path / "out" / "config.json").is_file()
-
-
-def test_a_folder_with_files_is_refused_and_left_alone(masked_llama, tokenizer, tmp_path):
-    (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(InputError, match="not empty"):
-        export.export_dense(masked_llama, tokenizer, tmp_path, {})
-    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
-
-
-def test_a_file_in_the_way_is_refused_and_left_alone(masked_llama, tokenizer, tmp_path):
-    path = tmp_path / "out"
-    path.write_text("mine")
-    with pytest.raises(InputError, match="exists"):
-        export.export_dense(masked_llama, tokenizer, path, {})
-    assert path.read_text() == "mine"
-
-
-def test_a_failed_check_leaves_nothing_behind(masked_llama, tokenizer, tmp_path, monkeypatch):
-    monkeypatch.setattr(export, "TOLERANCE", {torch.float32: -1.0})
-    with pytest.raises(CheckFailedError, match="differ"):
-        export.export_dense(masked_llama, tokenizer, tmp_path / "out", {})
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_fold_that_went_wrong_is_noticed(masked_llama, tokenizer, tmp_path, monkeypatch):
-    monkeypatch.setattr(masked_llama, "folded", dict)
-    with pytest.raises(CheckFailedError, match="differ"):
-        export.export_dense(masked_llama, tokenizer, tmp_path / "out", {})
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_logits_that_are_not_finite_fail_the_check(masked_llama, tokenizer, tmp_path):
-    with torch.no_grad():
-        masked_llama.model.model.norm.weight[3] = torch.nan
-    with pytest.raises(CheckFailedError):
-        export.export_dense(masked_llama, tokenizer, tmp_path / "out", {})
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_place_that_cannot_be_written_is_a_clear_error(masked_llama, tokenizer, tmp_path):
-    (tmp_path / "file").write_text("mine")
-    with pytest.raises(InputError, match="cannot be written"):
-        export.export_dense(masked_llama, tokenizer, tmp_path / "file" / "out", {})

@@ -8,6 +8,7 @@ import torch
 from tests import tiny
 from tests.datasets import made_up_folder
 from tests.evaluation.reference import trained_on
+from tests.exports import export_as
 from tfrnet.core.errors import InputError
 from tfrnet.data.protocol import Sizes, make_split
 from tfrnet.data.requests import Request
@@ -22,7 +23,6 @@ from tfrnet.evaluation.suite import measure
 from tfrnet.masking.digest import model_digest
 from tfrnet.method import find_method
 from tfrnet.methods.llm_eraser.pruning import PrunedEffect
-from tfrnet.models.export import export_dense
 from tfrnet.models.load import LoadedModel
 
 SIZES = Sizes(requests=4, request_size=2, forget_eval=6, heldout=9, retain=(4, 4), guard=(2, 2))
@@ -106,7 +106,7 @@ def assert_unharmed(model, before):
 def test_the_attacker_meets_what_an_export_ships(variant, split, tokenizer, tmp_path):
     net = forgetful(variant, split, tokenizer)
     base = trained_on([item.example().joined for item in split.forget], 45)
-    export_dense(net.effect, tokenizer, tmp_path / "out", {})
+    export_as("dense", net.effect, tokenizer, tmp_path / "out")
     exported = type(base).from_pretrained(tmp_path / "out").eval()
     before = snapshot(net.model)
     for state, expected in ((folded, exported), (lifted, base)):

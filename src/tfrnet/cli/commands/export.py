@@ -1,4 +1,4 @@
-"""`tfrnet export`: the unlearned model as an ordinary model folder."""
+"""`tfrnet export`: what a state made of a model, in the forms that other programs load."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import typer
 from tfrnet.cli import options as opt
 from tfrnet.cli.opening import load, model_name
 from tfrnet.cli.output import Output
-from tfrnet.core.errors import InputError
+from tfrnet.export import FORMATS
 
-FORMATS = ("dense",)
+DEFAULT_FORMAT = "dense"
 
 
 def command(
@@ -20,8 +20,31 @@ def command(
     state: opt.State = opt.DEFAULT_STATE,
     model: opt.Model = None,
     format: Annotated[
-        str, typer.Option(help="dense: an ordinary model of the same shape.")
-    ] = "dense",
+        str,
+        typer.Option(
+            help=f"One of {', '.join(FORMATS.names())}. dense: an ordinary model folder. ia3: the "
+            "mask as a PEFT adapter of a few hundred KB, which can be taken off again. gguf: a "
+            "file for llama.cpp. lora: a PEFT LoRA adapter, where that is exact."
+        ),
+    ] = DEFAULT_FORMAT,
+    quant: Annotated[
+        str, typer.Option(help="Weights of a gguf: F32, F16, BF16, Q8_0 or Q4_K_M.")
+    ] = "Q8_0",
+    rank: Annotated[
+        int,
+        typer.Option(min=1, help="Largest rank of a lora: changed channels in one projection."),
+    ] = 64,
+    push: Annotated[
+        str | None,
+        typer.Option(
+            metavar="OWNER/NAME",
+            help="Upload the folder to the Hugging Face hub too, as this new model.",
+            show_default=False,
+        ),
+    ] = None,
+    public: Annotated[
+        bool, typer.Option("--public", help="Let everybody see what --push uploads.")
+    ] = False,
     generation: Annotated[
         int | None,
         typer.Option(min=0, help="Generation of the state.", show_default="the current one"),
@@ -30,43 +53,62 @@ def command(
     device: opt.Device = "auto",
     as_json: opt.AsJson = False,
 ) -> int:
-    """Write the unlearned model as an ordinary model folder that any tool can load.
+    """Write the unlearned model for other programs: a model folder, an adapter or a GGUF file.
 
-    The mask, adapter or trained weights are folded into a copy of the model. The export is loaded
-    and its logits are compared with the live model's before success is reported. States of o3
-    cannot be exported, because their effect depends on the prompt.
+    The export is loaded and its logits are compared with the live model's before success is
+    reported; of a GGUF file this is done before the conversion. A model card comes with it. States
+    of o3 cannot be exported, because their effect depends on the prompt.
     """
-    if format not in FORMATS:
-        raise InputError(f"unknown format {format!r}; the formats are {', '.join(FORMATS)}")
+    from tfrnet.export.format import Format, Job, Options
+    from tfrnet.export.new_folder import refuse_existing
+
+    form: Format = FORMATS.find(format)
     from tfrnet.method import find_method
     from tfrnet.state.store import StateStore
 
     output = Output(as_json)
     store = StateStore.open(state)
     number = store.generation if generation is None else generation
-    method = find_method(store.manifest.method)
-    if not method.exportable:
-        raise InputError(
-            f"a state of {method.method} cannot be exported: {method.why_not_exportable}"
-        )
+    options = Options(quant, rank)
+    form.refuse(find_method(store.manifest.method), options)
     store.load(number)
-    name = model_name(model, state)
-    loaded = load(name, dtype, device, output)
-    from tfrnet.method_state import apply_state
-    from tfrnet.models.export import export_dense
+    refuse_existing(out)
+    from tfrnet.export.hub import push as push_to_hub
+    from tfrnet.export.hub import refuse_taken
 
-    provenance = {
-        "made_by": "tfrnet export",
-        "base_model": store.manifest.model,
-        "base_fingerprint": store.manifest.fingerprint,
-        "generation": number,
-        "state_digest": store.history.digests[number],
-    }
+    if push:
+        refuse_taken(push)
+    loaded = load(model_name(model, state), dtype, device, output)
+    from tfrnet.export.origin import origin_of
+    from tfrnet.export.write import write_export
+    from tfrnet.method_state import apply_state
+
+    revision = getattr(loaded.model.config, "_commit_hash", None)
+    origin = origin_of(store, number, revision)
     with apply_state(loaded.model, state, number) as effect, output.waiting("exporting"):
-        difference = export_dense(effect, loaded.tokenizer, out, provenance)
+        difference = write_export(Job(effect, loaded.tokenizer, origin, options), form, out)
     output.say(
         f"exported generation {number} to {out}; its logits agree with the live model's "
         f"(relative difference {difference:.1e})"
     )
-    output.result("export", {"out": str(out), "relative_difference": difference} | provenance)
+    if form.removable:
+        output.note(
+            "it can be taken off: the base model still holds what was forgotten. Ship a dense or "
+            "gguf export where that matters"
+        )
+    address = None
+    if push:
+        with output.waiting(f"uploading to {push}"):
+            address = push_to_hub(out, push, not public)
+        output.say(f"pushed to {address}")
+    output.result(
+        "export",
+        {
+            "out": str(out),
+            "format": form.name,
+            "relative_difference": difference,
+            "pushed_to": address,
+        }
+        | origin.to_dict(),
+    )
     return 0

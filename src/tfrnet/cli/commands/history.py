@@ -9,7 +9,7 @@ from tfrnet.cli.output import Output
 
 
 def command(state: opt.State = opt.DEFAULT_STATE, as_json: opt.AsJson = False) -> int:
-    """List the events of a state: requests with their outcome, and rollbacks."""
+    """List the events of a state: requests with their outcome, rollbacks and imports."""
     from tfrnet.state.store import StateStore
 
     output = Output(as_json)
@@ -27,6 +27,8 @@ def _line(entry: dict[str, Any]) -> str:
         return f"{start}created"
     if entry["kind"] == "rollback":
         return f"{start}rolled back to generation {entry['to']}"
+    if entry["kind"] == "import":
+        return f"{start}imported from an adapter of state {entry['from'][:12]}"
     if entry["kind"] != "request":
         return f"{start}{entry['kind']}"
     text = f"{start}{entry['outcome']}  {entry['id']}  "

@@ -1,0 +1,96 @@
+"""`tfrnet import`: a state from an (IA)3 adapter of ours."""
+
+# ruff: noqa: N999  (a command is called like its file)
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tfrnet.cli import options as opt
+from tfrnet.cli.opening import load, model_name
+from tfrnet.cli.output import Output
+from tfrnet.core.errors import InputError
+
+if TYPE_CHECKING:
+    from tfrnet.data.examples import Example
+    from tfrnet.export.adapter_state import AdapterState
+    from tfrnet.models.load import LoadedModel
+
+
+def command(
+    adapter: Annotated[
+        Path, typer.Argument(help="Folder that 'tfrnet export --format ia3' wrote.")
+    ],
+    retain: opt.Retain,
+    state: opt.State = opt.DEFAULT_STATE,
+    model: opt.Model = None,
+    guard: opt.Guard = None,
+    dtype: opt.Dtype = "auto",
+    device: opt.Device = "auto",
+    as_json: opt.AsJson = False,
+) -> int:
+    """Make a new state of an (IA)3 adapter, to go on forgetting from it.
+
+    The mask is checked by its digest and the base model by its fingerprint. What the old state
+    remembered besides the mask (trajectories, earlier requests) is not in an adapter: the new one
+    begins without, and its ledger says where the mask came from.
+    """
+    from tfrnet.data.requests import read_examples
+    from tfrnet.export.adapter_state import read_adapter
+    from tfrnet.state.store import StateStore
+
+    output = Output(as_json)
+    found = read_adapter(adapter)
+    if StateStore.exists(state):
+        raise InputError(f"{state} holds a state already; an import makes a new one")
+    kept = read_examples(retain)
+    watched = read_examples(guard) if guard else None
+    name = model_name(model or found.facts["base_model"], None)
+    loaded = load(name, dtype, device, output)
+    from tfrnet.models.fingerprint import fingerprint
+
+    found.refuse_other_model(name, fingerprint(loaded.model))
+    digest = _take_in(found, loaded, name, state, kept, watched)
+    changed = int((found.mask != 1).sum())
+    output.say(f"imported {adapter} as generation 1 of {state}: {changed} changed channels")
+    output.result("import", {"state": str(state), "adapter": str(adapter), "digest": digest})
+    return 0
+
+
+def _take_in(
+    found: AdapterState,
+    loaded: LoadedModel,
+    name: str,
+    state: Path,
+    retain: list[Example],
+    guard: list[Example] | None,
+) -> str:
+    """Make the state; if that fails there is none. Return its digest."""
+    from tfrnet.method import find_method
+    from tfrnet.session import Session
+
+    method, facts = find_method(found.facts["method"]), found.facts
+    config = method.config_class.from_record(facts["config"])
+    made = False
+    try:
+        with Session(
+            *loaded,
+            state,
+            retain,
+            guard=guard,
+            method=method.method,
+            config=config,
+            seed=facts["seed"],
+            model_name=name,
+        ) as session:
+            made = True
+            session.take_in({"mask": found.mask}, {"from": facts["state_digest"]})
+            return session.store.history.digests[session.store.generation]
+    except BaseException:
+        if made:
+            shutil.rmtree(state, ignore_errors=True)
+        raise

@@ -1,0 +1,66 @@
+"""dense: an ordinary model folder with the state folded into a copy of the weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from tfrnet.core.errors import InputError
+from tfrnet.export.format import Format, Job
+from tfrnet.export.parity import checked_difference, probe_logits
+from tfrnet.models.forward import input_device
+
+
+class Dense(Format):
+    """Any tool that loads the base model loads it, at no extra cost."""
+
+    name = "dense"
+    about = "an ordinary model folder; mask, adapter or trained weights are folded in"
+    library = "transformers"
+    relation = "finetune"
+
+    def write(self, job: Job, folder: Path) -> float:
+        """Write weights, config and tokenizer, and load them again."""
+        from transformers import AutoModelForCausalLM
+
+        model = job.effect.model
+        if any(parameter.is_meta for parameter in model.parameters()):
+            raise InputError(
+                "a model whose weights are offloaded cannot be exported; load it whole"
+            )
+        weights = _plain(model.state_dict()) | job.effect.folded()
+        model.save_pretrained(folder, state_dict=weights)
+        job.tokenizer.save_pretrained(folder)
+        exported = AutoModelForCausalLM.from_pretrained(folder, dtype=model.dtype)
+        exported = exported.to(input_device(model)).eval()
+        return checked_difference(
+            probe_logits(model, job.tokenizer), probe_logits(exported, job.tokenizer), model.dtype
+        )
+
+    def usage(self, job: Job, folder: str) -> str:
+        """Return the commands of programs that serve a model folder."""
+        return (
+            "```python\n"
+            "from transformers import AutoModelForCausalLM\n\n"
+            f'model = AutoModelForCausalLM.from_pretrained("{folder}")\n'
+            "```\n\n"
+            "```sh\n"
+            f"transformers serve {folder}\n"
+            f"vllm serve {folder}\n"
+            f"python -m sglang.launch_server --model-path {folder}\n"
+            f"lm_eval --model hf --model_args pretrained={folder} --tasks openbookqa\n"
+            "```"
+        )
+
+
+def _plain(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return a model's own weights under their own names, without those of an adapter on it."""
+    return {
+        name.replace(".base_layer.", "."): tensor
+        for name, tensor in weights.items()
+        if ".lora_" not in name
+    }
+
+
+FORMAT = Dense()

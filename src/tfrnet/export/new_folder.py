@@ -1,0 +1,42 @@
+"""A folder that appears whole or not at all."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from safetensors import SafetensorError
+
+from tfrnet.core.errors import InputError
+
+
+def refuse_existing(folder: Path) -> None:
+    """Raise if a folder holds something already, or is a file."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"{folder} exists already and is not empty; choose a new folder")
+
+
+@contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
+    """Yield a folder beside the wanted one; it takes its place when nothing went wrong."""
+    refuse_existing(folder)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    except OSError as error:
+        raise InputError(f"{folder} cannot be written: {error.strerror}") from error
+    try:
+        yield partial
+        partial.chmod(0o755)
+        if folder.exists():
+            folder.rmdir()
+        partial.rename(folder)
+    except (OSError, SafetensorError) as error:
+        # A full disk reaches us as either, depending on what was being written.
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{folder} cannot be written: {reason}; nothing was exported") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)

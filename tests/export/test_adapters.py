@@ -1,0 +1,170 @@
+"""(IA)3 and LoRA adapters: the same logits as the mask, and as the dense export."""
+
+import json
+
+import pytest
+import torch
+from peft import PeftModel
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
+
+from tests import tiny
+from tests.exports import export_as, few_changed, masked
+from tfrnet.core.errors import InputError
+from tfrnet.masking.fold import folded_tensors
+from tfrnet.masking.mask import ChannelMask
+from tfrnet.methods.npo import METHOD as NPO
+
+pytestmark = pytest.mark.filterwarnings("ignore::tfrnet.core.errors.TfrnetWarning")
+IDS = torch.arange(1, 25).reshape(2, 12)
+
+
+@torch.no_grad()
+def logits(model):
+    return model(IDS).logits
+
+
+@pytest.fixture
+def base(request, tmp_path, tokenizer):
+    """A small model in float64, saved and loaded as a user would."""
+    architecture = getattr(request, "param", "llama")
+    folder = tmp_path / "base"
+    tiny.make_model(architecture, torch.float64).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return loaded(folder)
+
+
+def loaded(folder):
+    # Experts one by one: together torch multiplies them in narrower numbers only.
+    options = {"dtype": torch.float64, "experts_implementation": "eager"}
+    return AutoModelForCausalLM.from_pretrained(folder, **options).eval()
+
+
+def with_folded(model, mask: ChannelMask):
+    """Return the logits of the dense export's weights."""
+    folded = folded_tensors(model, mask.index, mask.values)
+    mask.detach()
+    kept = {name: value.clone() for name, value in model.state_dict().items()}
+    model.load_state_dict(folded, strict=False)
+    found = logits(model)
+    model.load_state_dict(kept)
+    return found
+
+
+@pytest.mark.parametrize("base", tiny.ARCHITECTURES, indirect=True)
+@pytest.mark.parametrize("form", ["ia3", "lora"])
+def test_an_adapter_gives_the_dense_exports_logits(base, form, tokenizer, tmp_path):
+    mask = masked(base, few_changed(base) if form == "lora" else None)
+    out = tmp_path / "adapter"
+    export_as(form, mask, tokenizer, out)
+    dense = with_folded(base, mask)
+    untouched = logits(base)
+    by_name = loaded(out)
+    by_peft = PeftModel.from_pretrained(base, out).eval()
+    for found in (logits(by_name), logits(by_peft)):
+        assert found.dtype == torch.float64
+        torch.testing.assert_close(found, dense, rtol=0, atol=1e-6)
+    assert (dense - untouched).abs().max() > 0.01
+
+
+@pytest.mark.parametrize("form", ["ia3", "lora"])
+@pytest.mark.parametrize("base", ["qwen2", "gpt2"], indirect=True)
+def test_biases_are_scaled_too(base, form, tokenizer, tmp_path):
+    name = "q_proj" if "Qwen2" in type(base).__name__ else "c_attn"
+    module = next(m for n, m in base.named_modules() if n.endswith(name))
+    with torch.no_grad():
+        module.bias.fill_(3)
+    mask = masked(base, few_changed(base))
+    out = tmp_path / "adapter"
+    export_as(form, mask, tokenizer, out)
+    with torch.no_grad():
+        wanted = module(torch.zeros(1, base.config.hidden_size, dtype=torch.float64))
+    mask.detach()
+    assert wanted[0, 0] == 0 and wanted[0, 2] == 3
+    adapted = PeftModel.from_pretrained(base, out)
+    layer = next(m for n, m in adapted.named_modules() if n.endswith(name))
+    with torch.no_grad():
+        found = layer(torch.zeros(1, base.config.hidden_size, dtype=torch.float64))
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-6)
+
+
+def test_an_ia3_adapter_is_peft_s_own_kind_and_small(base, tokenizer, tmp_path):
+    with masked(base) as mask:
+        export_as("ia3", mask, tokenizer, tmp_path / "out")
+    config = json.loads((tmp_path / "out" / "adapter_config.json").read_text())
+    assert (config["peft_type"], config["feedforward_modules"]) == ("IA3", [])
+    assert config["base_model_name_or_path"] == str(tmp_path / "base")
+    tensors = load_file(tmp_path / "out" / "adapter_model.safetensors")
+    assert sum(tensor.numel() for tensor in tensors.values()) == mask.index.total
+    assert {name.rsplit(".", 1)[-1] for name in tensors} == {"ia3_l"}
+
+
+@pytest.mark.parametrize("form", ["ia3", "lora"])
+def test_the_live_model_is_as_before(base, form, tokenizer, tmp_path):
+    with masked(base, few_changed(base)) as mask:
+        before, modules = logits(base), [type(module) for module in base.modules()]
+        export_as(form, mask, tokenizer, tmp_path / "out")
+        assert torch.equal(logits(base), before)
+        assert [type(module) for module in base.modules()] == modules
+
+
+def test_too_many_changed_channels_for_a_lora_are_counted(base, tokenizer, tmp_path):
+    values = few_changed(base, count=5)
+    values[8:10] = 0.5  # of the first projection, so seven there
+    with (
+        masked(base, values) as mask,
+        pytest.raises(
+            InputError,
+            match=r"21 of 21 .* more than 4 changed channels \(most: 7, in .*q_proj\).*--rank 7",
+        ),
+    ):
+        export_as("lora", mask, tokenizer, tmp_path / "out", rank=4)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_mask_of_ones_is_no_lora(base, tokenizer, tmp_path):
+    with (
+        masked(base, few_changed(base, count=0)) as mask,
+        pytest.raises(InputError, match="changes no channel"),
+    ):
+        export_as("lora", mask, tokenizer, tmp_path / "out")
+
+
+@pytest.mark.parametrize("trained", ["lora", "full"])
+def test_a_trained_adapter_is_exported_as_it_is(trained, tiny_folder, tokenizer, tmp_path):
+    model = AutoModelForCausalLM.from_pretrained(tiny_folder).eval()
+    config = NPO.config_class(trained=trained, steps=2, learning_rate=0.01)
+    net = NPO(model, tokenizer, tiny.examples(8), config)
+    net.forget(tiny.requests(1)[0])
+    wanted = logits(model)
+    if trained == "full":
+        with pytest.raises(InputError, match="is trained weights"):
+            export_as("lora", net.effect, tokenizer, tmp_path / "out")
+        return
+    export_as("lora", net.effect, tokenizer, tmp_path / "out")
+    net.detach()
+    assert (logits(model) - wanted).abs().max() > 1e-3
+    found = AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
+    torch.testing.assert_close(logits(found), wanted, rtol=0, atol=1e-5)
+
+
+@pytest.mark.real
+@pytest.mark.slow
+def test_on_the_real_model_ia3_lora_and_dense_agree(real, tmp_path):
+    model = real.model
+    ids = real.tokenizer("The capital of France is Paris, and that of", return_tensors="pt")
+    values = few_changed(model, count=3)
+    with masked(model, values) as mask, torch.no_grad():
+        for form in ("dense", "ia3", "lora"):
+            export_as(form, mask, real.tokenizer, tmp_path / form)
+    with torch.no_grad():
+        found = {
+            form: AutoModelForCausalLM.from_pretrained(tmp_path / form).eval()(**ids).logits
+            for form in ("dense", "ia3", "lora")
+        }
+        untouched = model(**ids).logits
+    assert (found["ia3"] - found["dense"]).abs().max() < 1e-3
+    assert (found["lora"] - found["dense"]).abs().max() < 1e-3
+    assert (untouched - found["dense"]).abs().max() > 0.1
+    size = (tmp_path / "ia3" / "adapter_model.safetensors").stat().st_size
+    assert size < 1 << 20

@@ -1,0 +1,139 @@
+"""The folder that an export leaves, of the dense format above all."""
+
+import errno
+import json
+
+import pytest
+import torch
+from safetensors import SafetensorError
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from tests import tiny
+from tests.exports import export_as, masked
+from tfrnet.core.errors import CheckFailedError, InputError
+from tfrnet.export import parity
+
+pytestmark = pytest.mark.filterwarnings("ignore::tfrnet.core.errors.TfrnetWarning")
+IDS = torch.arange(1, 25).reshape(2, 12)
+
+
+@torch.no_grad()
+def logits(model):
+    return model(IDS).logits.double()
+
+
+@pytest.fixture
+def masked_llama():
+    model = tiny.make_model("llama")
+    with masked(model) as mask:
+        yield mask
+
+
+def test_an_export_is_an_ordinary_model_folder(masked_llama, tokenizer, tmp_path):
+    folder = tmp_path / "new" / "exported"
+    difference = export_as("dense", masked_llama, tokenizer, folder)
+    assert difference < 1e-5
+    loaded = AutoModelForCausalLM.from_pretrained(folder).eval()
+    wanted = logits(masked_llama.model)
+    assert (logits(loaded) - wanted).norm() < 1e-5 * wanted.norm()
+    assert (
+        AutoTokenizer.from_pretrained(folder)("old box").input_ids == tokenizer("old box").input_ids
+    )
+    facts = json.loads((folder / "tfrnet.json").read_text())
+    assert (facts["format"], facts["base_model"]) == ("dense", "somewhere/base")
+    assert [path.name for path in folder.parent.iterdir()] == ["exported"]
+
+
+@pytest.mark.parametrize("architecture", tiny.ARCHITECTURES)
+def test_every_architecture_can_be_exported(architecture, tokenizer, tmp_path):
+    model = tiny.make_model(architecture)
+    with masked(model) as mask:
+        export_as("dense", mask, tokenizer, tmp_path / "out")
+        wanted = logits(model)
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
+    assert (logits(loaded) - wanted).norm() < 1e-5 * wanted.norm()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_an_export_keeps_the_dtype(dtype, tokenizer, tmp_path):
+    model = tiny.make_model("llama", dtype)
+    with masked(model) as mask:
+        export_as("dense", mask, tokenizer, tmp_path / "out")
+    assert AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype="auto").dtype == dtype
+
+
+def test_an_export_does_not_change_the_live_model(masked_llama, tokenizer, tmp_path):
+    before = logits(masked_llama.model)
+    weights = {name: value.clone() for name, value in masked_llama.model.state_dict().items()}
+    export_as("dense", masked_llama, tokenizer, tmp_path / "out")
+    assert torch.equal(logits(masked_llama.model), before)
+    found = masked_llama.model.state_dict()
+    assert all(torch.equal(found[name], value) for name, value in weights.items())
+
+
+def test_an_empty_folder_is_used(masked_llama, tokenizer, tmp_path):
+    (tmp_path / "out").mkdir()
+    export_as("dense", masked_llama, tokenizer, tmp_path / "out")
+    assert (tmp_path / "out" / "config.json").is_file()
+
+
+def test_a_folder_with_files_is_refused_and_left_alone(masked_llama, tokenizer, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(InputError, match="not empty"):
+        export_as("dense", masked_llama, tokenizer, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_a_file_in_the_way_is_refused_and_left_alone(masked_llama, tokenizer, tmp_path):
+    path = tmp_path / "out"
+    path.write_text("mine")
+    with pytest.raises(InputError, match="exists"):
+        export_as("dense", masked_llama, tokenizer, path)
+    assert path.read_text() == "mine"
+
+
+def test_a_failed_check_leaves_nothing_behind(masked_llama, tokenizer, tmp_path, monkeypatch):
+    monkeypatch.setattr(parity, "TOLERANCE", {torch.float32: -1.0})
+    with pytest.raises(CheckFailedError, match="differ"):
+        export_as("dense", masked_llama, tokenizer, tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_fold_that_went_wrong_is_noticed(masked_llama, tokenizer, tmp_path, monkeypatch):
+    monkeypatch.setattr(masked_llama, "folded", dict)
+    with pytest.raises(CheckFailedError, match="differ"):
+        export_as("dense", masked_llama, tokenizer, tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_logits_that_are_not_finite_fail_the_check(masked_llama, tokenizer, tmp_path):
+    with torch.no_grad():
+        masked_llama.model.model.norm.weight[3] = torch.nan
+    with pytest.raises(CheckFailedError):
+        export_as("dense", masked_llama, tokenizer, tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_place_that_cannot_be_written_is_a_clear_error(masked_llama, tokenizer, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(InputError, match="cannot be written"):
+        export_as("dense", masked_llama, tokenizer, tmp_path / "file" / "out")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [OSError(errno.ENOSPC, "No space left on device"), SafetensorError("No space left on device")],
+    ids=lambda error: type(error).__name__,
+)
+@pytest.mark.parametrize("form", ["dense", "ia3"])
+def test_a_full_disk_is_one_line_and_leaves_nothing(
+    masked_llama, tokenizer, tmp_path, monkeypatch, form, error
+):
+    def full(*arguments, **named):
+        raise error
+
+    monkeypatch.setattr("tfrnet.export.adapter.save_file", full)
+    monkeypatch.setattr(masked_llama.model, "save_pretrained", full)
+    with pytest.raises(InputError, match="No space left on device; nothing was exported"):
+        export_as(form, masked_llama, tokenizer, tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []

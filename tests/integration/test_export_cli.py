@@ -1,0 +1,176 @@
+"""`tfrnet export` and `tfrnet import` at the command line: formats, cards, bad input."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
+
+from tests import tiny
+from tests.integration.commands import Files, Tfrnet
+from tfrnet.export import FORMATS
+from tfrnet.method_state import mask_of, verify_state
+from tfrnet.state.store import StateStore
+
+IDS = torch.arange(1, 20)[None]
+
+
+@pytest.fixture
+def adapter(tfrnet: Tfrnet, files: Files, tmp_path: Path) -> Path:
+    out = tmp_path / "adapter"
+    result = tfrnet("export", "--format", "ia3", "--out", out, "--state", files.state)
+    assert result.code == 0, result.err
+    return out
+
+
+def test_ia3_is_the_dense_export_and_says_that_it_can_be_taken_off(
+    tfrnet: Tfrnet, files: Files, tmp_path: Path
+) -> None:
+    for form in ("ia3", "dense"):
+        result = tfrnet(
+            "export", "--format", form, "--out", tmp_path / form, "--state", files.state
+        )
+        assert result.code == 0
+        assert ("can be taken off" in result.err) == (form == "ia3")
+    with torch.no_grad():
+        ia3, dense = (
+            AutoModelForCausalLM.from_pretrained(tmp_path / form)(IDS).logits
+            for form in ("ia3", "dense")
+        )
+    torch.testing.assert_close(ia3, dense, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("form", ["dense", "ia3"])
+def test_the_card_tells_what_it_is(tfrnet: Tfrnet, files: Files, tmp_path: Path, form: str) -> None:
+    tfrnet("export", "--format", form, "--out", tmp_path / "out", "--state", files.state)
+    card = (tmp_path / "out" / "README.md").read_text()
+    store = StateStore.open(files.state)
+    assert card.startswith("---\nlibrary_name: ")
+    for words in (
+        f"`{files.model}`",
+        store.manifest.fingerprint,
+        "2 applied, 0 rejected",
+        "method | `tfr`",
+        "at most 5 %",
+        store.history.digests[2],
+        store.entries[-1]["hash"],
+        "What was measured",
+        "Less likely is not unknown",
+    ):
+        assert words in card, words
+    assert ("can be taken off" in card) == (form == "ia3")
+    # Neither words nor ids of a request leave the state.
+    assert not any(word in card for word in ("request-0", "request-1", "Item 1000", "old box"))
+    first = store.entries[1]
+    measured = json.loads((tmp_path / "out" / "tfrnet.json").read_text())["requests"]
+    assert measured[0]["forget_loss_before"] == first["forget_loss_before"]
+    assert len(measured) == 2
+
+
+def test_an_older_generation_tells_of_its_own_requests(
+    tfrnet: Tfrnet, files: Files, tmp_path: Path
+) -> None:
+    tfrnet("export", "--out", tmp_path / "out", "--state", files.state, "--generation", 1)
+    assert "1 applied, 0 rejected" in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_what_is_undone_is_not_counted(tfrnet: Tfrnet, files: Files, tmp_path: Path) -> None:
+    tfrnet("rollback", "--to", 1, "--state", files.state)
+    tfrnet("export", "--out", tmp_path / "out", "--state", files.state)
+    assert "1 applied, 0 rejected" in (tmp_path / "out" / "README.md").read_text()
+
+
+@pytest.mark.usefixtures("no_model")
+@pytest.mark.parametrize("form", FORMATS.names())
+def test_an_existing_folder_is_refused_before_a_model_is_loaded(
+    tfrnet: Tfrnet, files: Files, tmp_path: Path, form: str
+) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "notes.txt").write_text("mine")
+    result = tfrnet("export", "--format", form, "--out", tmp_path / "out", "--state", files.state)
+    assert result.code == 2
+    assert "exists already and is not empty" in result.error
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["notes.txt"]
+
+
+def test_a_lora_that_would_not_be_exact_is_refused_with_its_counts(
+    tfrnet: Tfrnet, files: Files, tmp_path: Path
+) -> None:
+    options = ["--format", "lora", "--rank", 1, "--out", tmp_path / "out", "--state", files.state]
+    result = tfrnet("export", *options)
+    assert result.code == 2
+    most = int(re.search(r"--rank (\d+)", result.error)[1])
+    assert f"changed channels (most: {most}" in result.error
+    assert not (tmp_path / "out").exists()
+    options[3] = most
+    assert tfrnet("export", *options).code == 0
+
+
+def test_an_import_makes_a_state_with_the_same_mask_to_go_on_from(
+    tfrnet: Tfrnet, files: Files, adapter: Path, tmp_path: Path
+) -> None:
+    new = tmp_path / "new"
+    result = tfrnet("import", adapter, "--retain", files.retain, "--state", new, "--json")
+    assert result.code == 0, result.err
+    old, store = StateStore.open(files.state), StateStore.open(new)
+    assert torch.equal(mask_of(store), mask_of(old))
+    assert store.manifest.fingerprint == old.manifest.fingerprint
+    assert store.manifest.config == old.manifest.config
+    assert result.json["digest"] == store.history.digests[1]
+    assert store.entries[-1]["from"] == old.history.digests[2]
+    assert all(check.passed for check in verify_state(new))
+    assert "imported from an adapter" in tfrnet("history", "--state", new).out
+    further = tfrnet("forget", "--request", files.request, *files.opening(new))
+    assert further.code == 0, further.err
+    assert tfrnet("rollback", "--to", 0, "--state", new).code == 0
+
+
+def test_a_changed_adapter_is_not_imported(
+    tfrnet: Tfrnet, files: Files, adapter: Path, tmp_path: Path
+) -> None:
+    path = adapter / "adapter_model.safetensors"
+    tensors = load_file(path)
+    name = sorted(tensors)[0]
+    tensors[name][0] *= 0.5
+    save_file(tensors, path)
+    result = tfrnet("import", adapter, "--retain", files.retain, "--state", tmp_path / "new")
+    assert (result.code, "was changed: its digest" in result.error) == (2, True)
+    assert not (tmp_path / "new").exists()
+
+
+def test_what_cannot_be_imported_is_said_in_one_line(
+    tfrnet: Tfrnet, files: Files, adapter: Path, tmp_path: Path, tokenizer
+) -> None:
+    new = tmp_path / "new"
+    other = tmp_path / "other"
+    tiny.make_model("llama", seed=1).save_pretrained(other)
+    tokenizer.save_pretrained(other)
+    bare = shutil.copytree(adapter, tmp_path / "bare")
+    (bare / "adapter_model.safetensors").write_bytes(b"nothing")
+    for arguments, words in (
+        ([files.model, "--state", new], "is no (IA)3 adapter made by"),
+        ([bare, "--state", new], "is missing or damaged"),
+        ([adapter, "--state", files.state], "holds a state already"),
+        ([adapter, "--state", new, "--model", other], "made for another base model"),
+    ):
+        result = tfrnet("import", *arguments, "--retain", files.retain)
+        assert (result.code, words in result.error) == (2, True), result.err
+        assert not new.exists()
+
+
+def test_an_import_that_fails_late_leaves_no_state(
+    tfrnet: Tfrnet, files: Files, adapter: Path, tmp_path: Path, monkeypatch
+) -> None:
+    def fail(*arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("tfrnet.session.Session.take_in", fail)
+    result = tfrnet("import", adapter, "--retain", files.retain, "--state", tmp_path / "new")
+    assert (result.code, "No space left" in result.error) == (2, True)
+    assert not (tmp_path / "new").exists()
