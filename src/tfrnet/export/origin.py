@@ -45,7 +45,7 @@ class Origin:
         return asdict(self)
 
 
-def origin_of(store: StateStore, generation: int, revision: str | None) -> Origin:
+def origin_of(store: StateStore, generation: int) -> Origin:
     """Return the facts about a generation of a state."""
     manifest = store.manifest
     entries = _until(store.entries, generation)
@@ -56,7 +56,6 @@ def origin_of(store: StateStore, generation: int, revision: str | None) -> Origi
         base_fingerprint=manifest.fingerprint,
         state_digest=store.history.digests[generation],
         method=manifest.method,
-        base_revision=revision,
         generation=generation,
         seed=manifest.seed,
         config=dict(manifest.config),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -61,6 +62,7 @@ def command(
     """
     from tfrnet.export.format import Format, Job, Options
     from tfrnet.export.new_folder import refuse_existing
+    from tfrnet.export.origin import origin_of
 
     form: Format = FORMATS.find(format)
     from tfrnet.method import find_method
@@ -72,6 +74,7 @@ def command(
     options = Options(quant, rank)
     form.refuse(find_method(store.manifest.method), options)
     store.load(number)
+    origin = origin_of(store, number)
     refuse_existing(out)
     from tfrnet.export.hub import push as push_to_hub
     from tfrnet.export.hub import refuse_taken
@@ -79,12 +82,11 @@ def command(
     if push:
         refuse_taken(push)
     loaded = load(model_name(model, state), dtype, device, output)
-    from tfrnet.export.origin import origin_of
     from tfrnet.export.write import write_export
     from tfrnet.method_state import apply_state
 
     revision = getattr(loaded.model.config, "_commit_hash", None)
-    origin = origin_of(store, number, revision)
+    origin = replace(origin, base_revision=revision)
     with apply_state(loaded.model, state, number) as effect, output.waiting("exporting"):
         difference = write_export(Job(effect, loaded.tokenizer, origin, options), form, out)
     output.say(

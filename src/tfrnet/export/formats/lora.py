@@ -13,7 +13,7 @@ from tfrnet.core.errors import InputError
 from tfrnet.export.adapter import adapter_usage, write_adapter
 from tfrnet.export.format import Format, Job
 from tfrnet.masking.mask import ChannelMask
-from tfrnet.models.lora import ADAPTER, lora_config
+from tfrnet.models.lora import ADAPTER, LoraOptions, lora_config
 from tfrnet.training.lora_effect import LoraEffect
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Lora(Format):
         changed = _changed(effect)
         rank = _rank(changed, job.options.rank)
         with_bias = any(_bias(effect.model.get_submodule(name)) is not None for name in changed)
-        config = lora_config(effect.model, rank, rank, list(changed))
+        config = lora_config(effect.model, LoraOptions(rank, rank, tuple(changed)))
         config.lora_bias = with_bias
         tensors: dict[str, torch.Tensor] = {}
         for name, values in changed.items():
@@ -61,9 +61,8 @@ class Lora(Format):
 
 def _config_of(effect: LoraEffect) -> LoraConfig:
     layer = next(iter(effect.layers.values()))
-    return lora_config(
-        effect.model, layer.r[ADAPTER], layer.lora_alpha[ADAPTER], list(effect.layers)
-    )
+    options = LoraOptions(layer.r[ADAPTER], layer.lora_alpha[ADAPTER], tuple(effect.layers))
+    return lora_config(effect.model, options)
 
 
 def _factors_of(effect: LoraEffect) -> dict[str, torch.Tensor]:
@@ -103,7 +102,6 @@ def _factors(
         raise InputError("the model is quantised, so its rows cannot be copied; use --format ia3")
     rows = weight.detach().T if isinstance(module, Conv1D) else weight.detach()
     wide = torch.promote_types(weight.dtype, torch.float32)
-    # To 1 - m is a step that float32 may round; in the weights' own type, wider ones keep it.
     lost = values.to(weight.device, wide) - 1
     places = lost.nonzero().flatten()
     a = torch.zeros(rank, rows.shape[1], dtype=wide, device=weight.device)
