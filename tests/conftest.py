@@ -6,6 +6,8 @@ import os
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+# The signing key of whoever runs the tests is not for them.
+os.environ.pop("TFRNET_KEY", None)
 # Beside another worker of pytest-xdist a second thread would only wait, in subprocesses too.
 os.environ.update({"OMP_NUM_THREADS": "1"} if "PYTEST_XDIST_WORKER" in os.environ else {})
 

@@ -17,6 +17,7 @@ from tfrnet.method import find_method
 from tfrnet.models.fingerprint import fingerprint
 from tfrnet.state.check import Check
 from tfrnet.state.digests import example_digest
+from tfrnet.state.evidence import NOTHING_KEPT, Kept
 from tfrnet.state.manifest import Manifest
 from tfrnet.state.store import StateStore
 from tfrnet.state.verify import verify
@@ -76,9 +77,9 @@ def dormant_threshold_of(store: StateStore) -> float:
     return threshold
 
 
-def verify_state(folder: Path) -> list[Check]:
-    """Check a state folder without changing it."""
-    return verify(folder, _problem)
+def verify_state(folder: Path, kept: Kept = NOTHING_KEPT) -> list[Check]:
+    """Check a state folder without changing it, and against what was kept of it elsewhere."""
+    return verify(folder, _problem, kept)
 
 
 def apply_state(model: PreTrainedModel, folder: str | Path, generation: int | None = None) -> Any:

@@ -11,6 +11,7 @@ from tfrnet.core.clock import now
 from tfrnet.core.errors import InputError, StateError, TfrnetWarning
 from tfrnet.core.outcome import Outcome
 from tfrnet.core.settings import Settings
+from tfrnet.core.signing import named_key
 from tfrnet.core.team import SOLO, Team
 from tfrnet.core.versions import versions
 from tfrnet.data.examples import Example
@@ -22,6 +23,7 @@ from tfrnet.method_state import guard_of, read_state, settings_of
 from tfrnet.state.applied import is_applied, refuse_applied
 from tfrnet.state.digests import example_digest, is_digest_of, request_digest
 from tfrnet.state.manifest import Manifest
+from tfrnet.state.signer import Signer
 from tfrnet.state.store import DEFAULT_KEEP, StateStore
 from tfrnet.unlearner import Report, Unlearner
 
@@ -43,7 +45,8 @@ class Session:
 
     A new state is made where none is. An existing one brings its own method, config, seed and
     guard examples; settings given here must agree with it. `method` is one of
-    `tfrnet.method.method_names()`, TFR-Net without it. A `StateStore` that is open for writing may
+    `tfrnet.method.method_names()`, TFR-Net without it. `key` is the file of the key that signs the
+    ledger, by default the one that TFRNET_KEY names. A `StateStore` that is open for writing may
     stand for its folder; it is the session's from then on.
     """
 
@@ -60,6 +63,7 @@ class Session:
         seed: int | None = None,
         batch_size: int | None = None,
         keep: int | None = None,
+        key: str | Path | None = None,
         model_name: str = "",
         gradient_checkpointing: bool = False,
         compiled: bool = False,
@@ -67,7 +71,7 @@ class Session:
     ) -> None:
         self.keep = keep
         self.team = team
-        folder, known = _opened(state)
+        folder, known = _opened(state, key)
         try:
             # Taken first: a method may put modules of its own into the model.
             base = known_fingerprint(model)
@@ -104,7 +108,7 @@ class Session:
                 known.manifest.refuse_layout(folder, self.unlearner.layout())
             self._begin_together()
             known = known or StateStore.create(
-                folder, lambda key: self._manifest(name, base, key), self.unlearner.state
+                folder, lambda secret: self._manifest(name, base, secret), self.unlearner.state, key
             )
             self.store = known
             self._sync()
@@ -238,7 +242,9 @@ class Session:
             self._sync()
 
 
-def _opened(state: str | Path | StateStore) -> tuple[Path, StateStore | None]:
+def _opened(
+    state: str | Path | StateStore, key: str | Path | None
+) -> tuple[Path, StateStore | None]:
     """Return a state's folder, and the state itself, open for writing, if there is one."""
     if isinstance(state, StateStore):
         if not state.is_writable:
@@ -246,8 +252,9 @@ def _opened(state: str | Path | StateStore) -> tuple[Path, StateStore | None]:
         return state.layout.folder, state
     folder = Path(state)
     if not StateStore.exists(folder):
+        Signer(folder, named_key(key)).check("")
         return folder, None
-    store = StateStore.open(folder, write=True)
+    store = StateStore.open(folder, write=True, key=key)
     for repair in store.repairs:
         warnings.warn(f"repaired {folder}: {repair}", TfrnetWarning, stacklevel=3)
     return folder, store

@@ -29,9 +29,9 @@ def make_manifest(key: bytes) -> Manifest:
     return Manifest("a model", "f" * 64, config, [["a", 8], ["b", 4]], seed=0, guard=[])
 
 
-def create(folder: Path) -> StateStore:
+def create(folder: Path, key: Path | None = None) -> StateStore:
     initial = ChannelState.initial(CHANNELS, with_fisher=False)
-    return StateStore.create(folder, make_manifest, initial)
+    return StateStore.create(folder, make_manifest, initial, key)
 
 
 def commit(store: StateStore, number: int, accepted: bool = True, keep: int = 20) -> dict:
@@ -43,9 +43,9 @@ def commit(store: StateStore, number: int, accepted: bool = True, keep: int = 20
     return store.commit(record, made_up_state(number) if accepted else None, keep)
 
 
-def make_state(folder: Path, commits: int = 3, first: int = 1) -> Path:
+def make_state(folder: Path, commits: int = 3, first: int = 1, key: Path | None = None) -> Path:
     """Make a closed state of that many accepted requests."""
-    with create(folder) as store:
+    with create(folder, key) as store:
         for number in range(first, first + commits):
             commit(store, number)
     return folder

@@ -29,6 +29,10 @@ def _lengthen(folder: Path, requests: int, undos: int, of_before: bool = False) 
     `of_before` leaves out what lines say since opening reads the last of them alone.
     """
     first = ledger.read(folder / "ledger.jsonl").entries[0]
+    if of_before:
+        newer = ("sequence", "totals", "oldest", "hash")
+        old = {name: value for name, value in first.items() if name not in newer}
+        first = ledger.chained(old, ledger.GENESIS)
     history, lines, head = History.of([first]), [ledger.line(first)], first["hash"]
     step = requests // undos
     for number in range(1, requests + undos + 1):

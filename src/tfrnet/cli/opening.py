@@ -62,7 +62,7 @@ def open_session(
     if guard:
         refuse_overlap(requests, guard, "guard data")
     with ExitStack() as until_handed_over:
-        store = _open_state(options.state, output)
+        store = _open_state(options.state, options.key, output)
         if store:
             until_handed_over.enter_context(store)
         config = _chosen_config(options, store.manifest if store else None)
@@ -82,6 +82,7 @@ def open_session(
             seed=options.seed,
             batch_size=options.batch_size,
             keep=options.keep,
+            key=options.key,
             model_name=name,
             gradient_checkpointing=options.gradient_checkpointing,
             compiled=options.compiled,
@@ -91,13 +92,16 @@ def open_session(
     return session
 
 
-def _open_state(folder: Path, output: Output) -> StateStore | None:
+def _open_state(folder: Path, key: Path | None, output: Output) -> StateStore | None:
     """Open a state for writing, if there is one, so that it stays locked while the model loads."""
+    from tfrnet.core.signing import named_key
+    from tfrnet.state.signer import Signer
     from tfrnet.state.store import StateStore
 
     if not StateStore.exists(folder):
+        Signer(folder, named_key(key)).check("")
         return None
-    store = StateStore.open(folder, write=True)
+    store = StateStore.open(folder, write=True, key=key)
     for repair in store.repairs:
         output.note(f"repaired {folder}: {repair}")
     return store

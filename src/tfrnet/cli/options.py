@@ -130,6 +130,21 @@ DataSource = Annotated[
         "folder if there is one, else generated or hub.",
     ),
 ]
+Key = Annotated[
+    Path | None,
+    typer.Option(
+        help="PEM file of the key that signs the ledger; TFRNET_KEY names one too. Made on first "
+        "use, for its owner only. Keep it outside the state.",
+        show_default=False,
+    ),
+]
+PublicKey = Annotated[
+    Path | None,
+    typer.Option(
+        help="PEM file of the public key that you trust; 'tfrnet key public' prints one.",
+        show_default=False,
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 
 
@@ -150,6 +165,7 @@ class SessionOptions:
     device: Device = "auto"
     batch_size: BatchSize = None
     keep: Keep = None
+    key: Key = None
     gradient_checkpointing: Checkpointing = False
     compiled: Compiled = False
 

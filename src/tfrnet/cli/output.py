@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from tfrnet.core.outcome import Outcome
+    from tfrnet.state.check import Check
 
 
 class Output:
@@ -48,6 +49,14 @@ class Output:
         """Print the result for a program."""
         if self.as_json:
             sys.stdout.write(json.dumps({"schema": f"tfrnet.{schema}/1"} | values) + "\n")
+
+    def checks(self, schema: str, about: dict[str, Any], checks: Sequence[Check]) -> None:
+        """Print what was checked, and whether it held."""
+        for check in checks:
+            mark = "ok    " if check.passed else "FAILED"
+            self.say(f"{mark} {check.name}{': ' if check.detail else ''}{check.detail}")
+        passed = all(check.passed for check in checks)
+        self.result(schema, about | {"passed": passed, "checks": [vars(each) for each in checks]})
 
     def _display(self) -> Console:
         """Return the console for progress bars: the one that lines are printed on, if a terminal.

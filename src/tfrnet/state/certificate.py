@@ -12,7 +12,7 @@ from tfrnet.core.errors import InputError, StateError
 from tfrnet.core.signing import PublicKey, SigningKey, short
 from tfrnet.data.requests import Request
 from tfrnet.state.check import Check
-from tfrnet.state.digests import data_digest
+from tfrnet.state.digests import KEY_BYTES, data_digest, request_key
 from tfrnet.state.lineage import line_in_effect, why_not_in_effect
 from tfrnet.state.manifest import Manifest
 from tfrnet.state.signatures import check_signatures, signed
@@ -81,17 +81,53 @@ def _figures(line: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in figures.items() if type(value) in (int, float)}
 
 
-def read_certificate(path: Path) -> dict[str, Any]:
-    """Read a certificate; what is none is refused."""
+def certificate_bytes(certificate: Mapping[str, Any]) -> bytes:
+    """Return a certificate as it stands in its file."""
+    text = json.dumps(certificate, indent=1, sort_keys=True, allow_nan=False)
+    return (text + "\n").encode("ascii")
+
+
+def request_key_for(certificate: Mapping[str, Any], state_key: bytes) -> bytes:
+    """Return the key to the digest in a certificate, which is that of its request alone."""
+    request = certificate["request"]
+    if request["digest_key"] != "request":
+        raise InputError(
+            f"request {request['id']!r} was applied by an earlier version: the key to its digest "
+            "is the state's own, which opens all others too; check it with --state"
+        )
+    return request_key(state_key, request["id"])
+
+
+def read_data_key(path: Path) -> bytes:
+    """Read the file that holds the key to one request's digest."""
+    try:
+        key = bytes.fromhex(_content(path).decode("ascii"))
+    except ValueError:
+        key = b""
+    if len(key) != KEY_BYTES:
+        raise InputError(f"{path} is not the key of a certificate's data")
+    return key
+
+
+def _content(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            value = json.loads(file.read(_MOST_BYTES))
+            return file.read(_MOST_BYTES)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def read_certificate(path: Path) -> dict[str, Any]:
+    """Read a certificate; what is none is refused."""
+    data = _content(path)
+    try:
+        value = json.loads(data)
+        # One value, one file: nothing can be said twice or hidden.
+        sound = _is_whole(value) and data.strip() == certificate_bytes(value).strip()
     except (ValueError, RecursionError):
-        value = None
-    if not _is_whole(value):
-        raise InputError(f"{path} is not a certificate of tfrnet")
+        sound = False
+    if not sound:
+        raise InputError(f"{path} is not a certificate as tfrnet writes it")
     return dict(value)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tfrnet.core.errors import StateError
@@ -14,10 +15,19 @@ from tfrnet.state.signatures import Signatures, check_signatures
 Entries = Sequence[Mapping[str, Any]]
 
 
-def check_evidence(
-    entries: Entries, heads: Sequence[Mapping[str, Any]], trusted: PublicKey | None
-) -> list[Check]:
-    """Check a ledger whose chain holds: its signatures, and what was kept elsewhere, if given."""
+@dataclass(frozen=True)
+class Kept:
+    """What somebody has kept of a state where its holder cannot reach it."""
+
+    heads: tuple[Mapping[str, Any], ...] = ()
+    public_key: PublicKey | None = None
+
+
+NOTHING_KEPT = Kept()
+
+
+def check_evidence(entries: Entries, kept: Kept) -> list[Check]:
+    """Check a ledger whose chain holds: its signatures, and that it agrees with what was kept."""
     try:
         found = check_signatures(entries)
     except StateError as error:
@@ -25,9 +35,9 @@ def check_evidence(
         found = Signatures(0, (), "")
     else:
         checks = [Check("signatures", True, _signed_by(found, len(entries)))]
-    if trusted:
-        checks.append(_check_key(found, trusted))
-    return checks + [_check_head(entries, head) for head in heads]
+    if kept.public_key:
+        checks.append(_check_key(found, kept.public_key))
+    return checks + [_check_head(entries, head) for head in kept.heads]
 
 
 def _signed_by(found: Signatures, lines: int) -> str:

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
-
-from safetensors import SafetensorError
-from safetensors.torch import load as load_tensors
+from typing import TYPE_CHECKING
 
 from tfrnet.core import files
 from tfrnet.core.errors import StateError
-from tfrnet.core.tensors import State, TensorState, tensors_file, tensors_file_facts
 from tfrnet.state.manifest import FORMAT
+
+# Tensors bring torch along, which whoever only looks at the ledger should not wait for.
+if TYPE_CHECKING:
+    from tfrnet.core.tensors import State, TensorState
 
 
 def write(path: Path, state: State, number: int) -> None:
     """Write a generation, durably."""
+    from tfrnet.core.tensors import tensors_file
+
     files.replace_file(path, tensors_file(state.tensors(), _facts(number)), files.PRIVATE)
 
 
 def parse(data: bytes, path: Path) -> TensorState:
     """Return the tensors in the content of a file."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load as load_tensors
+
+    from tfrnet.core.tensors import TensorState
+
     try:
         return TensorState(load_tensors(data))
     except SafetensorError as error:
@@ -28,6 +36,8 @@ def parse(data: bytes, path: Path) -> TensorState:
 
 def problem_of_facts(data: bytes, number: int) -> str:
     """Return what is wrong with the facts beside the tensors, or nothing."""
+    from tfrnet.core.tensors import tensors_file_facts
+
     found = tensors_file_facts(data)
     if found == _facts(number):
         return ""

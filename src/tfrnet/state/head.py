@@ -14,22 +14,21 @@ from tfrnet.core.errors import InputError, StateError
 from tfrnet.core.signing import PublicKey, SigningKey, short
 from tfrnet.data.jsonlines import json_lines
 from tfrnet.state.signatures import key_after, signed
+from tfrnet.state.store import StateStore
 
 SCHEMA = "tfrnet.head/1"
 _TYPES = {"state": str, "sequence": int, "head": str, "generation": int, "time": str}
 
 
-def make_head(
-    identity: str, last: Mapping[str, Any], sequence: int, time: str, key: SigningKey | None
-) -> dict[str, Any]:
-    """Return the head of a ledger whose last line is given, signed if there is a key."""
+def make_head(store: StateStore, time: str, key: SigningKey | None) -> dict[str, Any]:
+    """Return the head of a state's ledger, signed if there is a key."""
     return signed(
         {
             "schema": SCHEMA,
-            "state": identity,
-            "sequence": sequence,
-            "head": last["hash"],
-            "generation": last["generation"],
+            "state": store.identity,
+            "sequence": store.lines,
+            "head": store.head,
+            "generation": store.generation,
             "time": time,
         },
         key,

@@ -14,6 +14,8 @@ from typing import Any
 from tfrnet.core import files
 from tfrnet.core.canonical import canonical
 from tfrnet.core.errors import StateError
+from tfrnet.core.signing import SigningKey
+from tfrnet.state.signatures import signed
 
 GENESIS = "0" * 64
 # Enough for the last lines of nearly every ledger; where it is not, more is read.
@@ -43,9 +45,11 @@ class Tail:
     torn_bytes: int  # what a commit that was cut off has left after it
 
 
-def chained(entry: Mapping[str, Any], previous: str) -> dict[str, Any]:
-    """Return the entry with the hash of its predecessor and its own."""
-    body = dict(entry) | {"previous": previous}
+def chained(
+    entry: Mapping[str, Any], previous: str, key: SigningKey | None = None
+) -> dict[str, Any]:
+    """Return the entry with the hash of its predecessor, signed if there is a key, and its hash."""
+    body = signed(dict(entry) | {"previous": previous}, key)
     return body | {"hash": hashlib.sha256(canonical(body)).hexdigest()}
 
 

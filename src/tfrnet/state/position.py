@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfrnet.state.history import History
+from tfrnet.state.signatures import key_after
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,7 @@ class Position:
     applied: int
     rejected: int
     oldest: int | None  # kept besides the first; None in lines that do not say
+    public_key: str  # of the key that has to sign the next line; empty in an unsigned state
 
     @classmethod
     def told_by(cls, entry: Mapping[str, Any], length: int) -> Position | None:
@@ -35,6 +37,7 @@ class Position:
             generation=entry["generation"],
             digest=entry["state_after"],
             oldest=entry["oldest"],
+            public_key=key_after(entry),
             **entry["totals"],
         )
 
@@ -51,4 +54,5 @@ class Position:
             applied=len(history.applied),
             rejected=len(history.rejected),
             oldest=None,
+            public_key="",  # no line of an earlier version is signed
         )

@@ -9,11 +9,13 @@ hash chain covers all earlier ones.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from tfrnet.core.canonical import canonical
 from tfrnet.core.errors import StateError
 from tfrnet.core.signing import PublicKey, SigningKey, short
 
@@ -79,7 +81,11 @@ def _refuse_unsigned(entry: Mapping[str, Any], number: int, expected: str) -> No
             f"line {number} of the ledger is signed by key {short(str(signer))}, "
             f"not by {short(expected)}, which was in force"
         )
-    body = {name: entry[name] for name in entry if name not in ("hash", "signature")}
+    hashed = {name: entry[name] for name in entry if name != "hash"}
+    body = {name: hashed[name] for name in hashed if name != "signature"}
+    # The chain is of the bytes as they stand: nothing may be said twice in them, or otherwise.
+    if hashlib.sha256(canonical(hashed)).hexdigest() != entry["hash"]:
+        raise StateError(f"line {number} of the ledger is not written as tfrnet writes it")
     try:
         holds = _public_key(expected).has_signed(body, entry.get("signature"))
     except ValueError:

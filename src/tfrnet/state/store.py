@@ -18,19 +18,23 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from tfrnet.core import files
 from tfrnet.core.clock import now
-from tfrnet.core.errors import StateError
+from tfrnet.core.errors import InputError, StateError
 from tfrnet.core.lock import FolderLock
-from tfrnet.core.tensors import State, TensorState
+from tfrnet.core.signing import SigningKey, named_key
 from tfrnet.state import generation_file, ledger
 from tfrnet.state.history import History
 from tfrnet.state.layout import Layout
 from tfrnet.state.manifest import Manifest
 from tfrnet.state.pointer import Pointer
 from tfrnet.state.position import Position
+from tfrnet.state.signer import Signer
+
+if TYPE_CHECKING:
+    from tfrnet.core.tensors import State, TensorState
 
 DEFAULT_KEEP = 20
 # How often a reader looks again while another process keeps committing.
@@ -47,8 +51,9 @@ class StateStore:
 
     position: Position
 
-    def __init__(self, folder: Path, lock: FolderLock | None) -> None:
+    def __init__(self, folder: Path, lock: FolderLock | None, signer: Signer) -> None:
         self.layout = Layout(folder)
+        self._signer = signer
         self.repairs: list[str] = []
         # Whether a commit was cut off, or is going on in another process.
         self.unfinished = False
@@ -64,7 +69,7 @@ class StateStore:
         self._manifest_digest = _digest(manifest)
         self._key_digest = ""
         # The hash of the ledger's first line: no other ledger has it.
-        self._name = ""
+        self.identity = ""
         self._read()
 
     # Opening and making
@@ -75,15 +80,20 @@ class StateStore:
         return Layout(folder).manifest.is_file()
 
     @classmethod
-    def open(cls, folder: Path, write: bool = False) -> StateStore:
-        """Open a state; for writing it is locked and an interrupted commit is put right."""
+    def open(cls, folder: Path, write: bool = False, key: str | Path | None = None) -> StateStore:
+        """Open a state; for writing it is locked and an interrupted commit is put right.
+
+        `key` is the file of the key that signs what is written, by default the one that TFRNET_KEY
+        names. Without it a signed state cannot be written to.
+        """
+        signer = Signer(folder, named_key(key))
         if not cls.exists(folder):
             _refuse_headless(Layout(folder))
             raise StateError(f"{folder} holds no state (no manifest.json)")
         with _file_errors(folder, "opened"):
             lock = FolderLock(folder) if write else None
             try:
-                return cls(folder, lock)
+                return cls(folder, lock, signer)
             except BaseException:
                 if lock:
                     lock.release()
@@ -91,12 +101,18 @@ class StateStore:
 
     @classmethod
     def create(
-        cls, folder: Path, make_manifest: Callable[[bytes], Manifest], state: State
+        cls,
+        folder: Path,
+        make_manifest: Callable[[bytes], Manifest],
+        state: State,
+        key: str | Path | None = None,
     ) -> StateStore:
         """Make a new state in an empty folder. The manifest is written last and completes it.
 
-        `make_manifest` is given the state's secret key.
+        `make_manifest` is given the secret of the keyed digests; `key` is as in `open`.
         """
+        signer = Signer(folder, named_key(key))
+        signer.check("")
         layout = Layout(folder)
         with _file_errors(folder, "made"):
             if unexpected := layout.unexpected_files():
@@ -112,8 +128,8 @@ class StateStore:
                     raise StateError(f"{folder} holds a state already")
                 _refuse_headless(layout)
                 _discard([layout.generation(n) for n in layout.numbers()])
-                _write_first(layout, make_manifest, state)
-                return cls(folder, lock)
+                _write_first(layout, make_manifest, state, signer.first_key())
+                return cls(folder, lock, signer)
             except BaseException:
                 lock.release()
                 raise
@@ -149,6 +165,16 @@ class StateStore:
     def lines(self) -> int:
         """The number of the ledger's lines."""
         return self.position.lines
+
+    @property
+    def head(self) -> str:
+        """The hash of the ledger's last line."""
+        return self.position.head
+
+    @property
+    def public_key(self) -> str:
+        """The public key that has to sign the next line; empty in an unsigned state."""
+        return self.position.public_key
 
     @property
     def entries(self) -> list[dict[str, Any]]:
@@ -267,6 +293,20 @@ class StateStore:
                 self._remove_older()
         return old
 
+    def begin_signing(self) -> None:
+        """Sign from now on, if there is a key and the state was unsigned so far."""
+        if not self.public_key and (key := self._signer.first_key()):
+            self._commit({"kind": "key", "public_key": key.public.text}, None, None)
+
+    def rotate_key(self, path: Path) -> None:
+        """Hand over to another key, made if it is not there; the old one signs that."""
+        if not self.public_key:
+            raise InputError(f"state {self.layout.folder} is unsigned; 'tfrnet key sign' begins")
+        key = self._signer.next_key(path)
+        if key.public.text == self.public_key:
+            raise InputError(f"{path} is the key that signs state {self.layout.folder} already")
+        self._commit({"kind": "key", "public_key": key.public.text}, None, None)
+
     def _refuse_to_write(self) -> None:
         if self._lock is None:
             raise StateError(f"state {self.layout.folder} must be opened for writing first")
@@ -280,6 +320,8 @@ class StateStore:
         self, record: Mapping[str, Any], state: State | None, keep: int | None
     ) -> dict[str, Any]:
         self._refuse_to_write()
+        if record["kind"] != "key":
+            self.begin_signing()
         with _file_errors(self.layout.folder, "written"):
             entry = self._next_entry(record, state, keep)
         in_ledger = False
@@ -315,14 +357,16 @@ class StateStore:
         body = dict(record) | {
             "time": now(),
             "sequence": before.lines + 1,
-            "state": self._name,
+            "state": self.identity,
             "generation": number,
             "state_before": before.digest,
             "state_after": before.digest if state is None else state.digest(),
             "totals": self.history.totals_after(record),
             "oldest": self._oldest_kept(number, keep),
         }
-        return ledger.chained(body, before.head)
+        # The first key signs the line that names it; a later one is named by the one before.
+        key = self._signer.key_for(before.public_key or record.get("public_key", ""))
+        return ledger.chained(body, before.head, key)
 
     def _oldest_kept(self, newest: int, keep: int | None) -> int:
         """Return the oldest generation besides the first that stays once `newest` is there."""
@@ -400,6 +444,7 @@ class StateStore:
         if not self._hold_current():
             return False
         if self._lock:
+            self._signer.check(self.public_key)
             self._finish_commit(behind, tail.torn_bytes)
             self._in_doubt = False
         return True
@@ -436,7 +481,7 @@ class StateStore:
                 f"{self.layout.manifest} is damaged: it is not the one that the state was made with"
             )
         self._key_digest = first.get("key", "")
-        self._name = first["hash"]
+        self.identity = first["hash"]
 
     def _hold_current(self) -> bool:
         """Tell whether the current generation is there. A reader keeps its file open."""
@@ -481,7 +526,12 @@ class StateStore:
         _discard([self.layout.generation(n) for n in unfinished] + self.layout.partials())
 
 
-def _write_first(layout: Layout, make_manifest: Callable[[bytes], Manifest], state: State) -> None:
+def _write_first(
+    layout: Layout,
+    make_manifest: Callable[[bytes], Manifest],
+    state: State,
+    signing: SigningKey | None,
+) -> None:
     """Write the files of a new state, the one that makes it a state last."""
     key = secrets.token_bytes(32)
     manifest = make_manifest(key).to_bytes()
@@ -498,8 +548,10 @@ def _write_first(layout: Layout, make_manifest: Callable[[bytes], Manifest], sta
             "oldest": 0,
             "manifest": _digest(manifest),
             "key": _digest(key),
-        },
+        }
+        | ({"public_key": signing.public.text} if signing else {}),
         ledger.GENESIS,
+        signing,
     )
     files.replace_file(layout.ledger, ledger.line(created), files.PRIVATE)
     Pointer(0, 1, created["hash"]).write(layout.pointer)

@@ -6,21 +6,30 @@ import stat
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tfrnet.core.errors import StateError
-from tfrnet.core.tensors import TensorState
 from tfrnet.state import generation_file
 from tfrnet.state.check import Check
+from tfrnet.state.evidence import NOTHING_KEPT, Kept, check_evidence
 from tfrnet.state.layout import Layout
 from tfrnet.state.store import StateStore
+
+if TYPE_CHECKING:
+    from tfrnet.core.tensors import TensorState
 
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
-def verify(folder: Path, problem_of: Callable[[StateStore, TensorState], str]) -> list[Check]:
+def verify(
+    folder: Path,
+    problem_of: Callable[[StateStore, TensorState], str] | None,
+    kept: Kept = NOTHING_KEPT,
+) -> list[Check]:
     """Check a state folder without changing it. Opening it checks the chain and the pointer.
 
-    `problem_of` is what the state's method has to say of a generation's tensors.
+    `problem_of` is what the state's method has to say of a generation's tensors; without it they
+    are left out. `kept` is what the ledger is held against.
     """
     layout = Layout(folder)
     if not (layout.manifest.exists() or layout.ledger.exists()):
@@ -35,9 +44,12 @@ def verify(folder: Path, problem_of: Callable[[StateStore, TensorState], str]) -
         entries += "; an unfinished commit is put right when the state is next opened for writing"
     checks = [
         Check("ledger chain, pointer and manifest", True, entries),
+        *check_evidence(store.entries, kept),
         _check_key(store),
         _check_modes(store),
     ]
+    if problem_of is None:
+        return checks
     looked_at = [_check_generation(store, number, problem_of) for number in _expected(store)]
     return checks + [check for check in looked_at if check]
 

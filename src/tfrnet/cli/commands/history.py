@@ -22,6 +22,8 @@ def command(state: opt.State = opt.DEFAULT_STATE, as_json: opt.AsJson = False) -
 
 
 def _line(entry: dict[str, Any]) -> str:
+    from tfrnet.core.signing import short
+
     start = f"{entry['time']}  generation {entry['generation']:>4}  "
     if entry["kind"] == "created":
         return f"{start}created"
@@ -29,6 +31,8 @@ def _line(entry: dict[str, Any]) -> str:
         return f"{start}rolled back to generation {entry['to']}"
     if entry["kind"] == "import":
         return f"{start}imported from an adapter of state {entry['from'][:12]}"
+    if entry["kind"] == "key":
+        return f"{start}signed by key {short(entry['public_key'])} from the next line on"
     if entry["kind"] != "request":
         return f"{start}{entry['kind']}"
     text = f"{start}{entry['outcome']}  {entry['id']}  "

@@ -13,6 +13,7 @@ from tfrnet.cli.output import Output, ranges
 def command(
     keep: Annotated[int, typer.Option(min=1, help="Generations to keep, besides the first.")],
     state: opt.State = opt.DEFAULT_STATE,
+    key: opt.Key = None,
     as_json: opt.AsJson = False,
 ) -> int:
     """Remove the files of old generations to free their space.
@@ -23,7 +24,7 @@ def command(
     from tfrnet.state.store import StateStore
 
     output = Output(as_json)
-    with StateStore.open(state, write=True) as store:
+    with StateStore.open(state, write=True, key=key) as store:
         for repair in store.repairs:
             output.note(f"repaired {state}: {repair}")
         removed = store.prune(keep)

@@ -16,13 +16,14 @@ def command(
     ],
     state: opt.State = opt.DEFAULT_STATE,
     keep: opt.Keep = None,
+    key: opt.Key = None,
     as_json: opt.AsJson = False,
 ) -> int:
     """Return to an earlier generation. The ledger keeps its history and records the rollback."""
     from tfrnet.state.store import StateStore
 
     output = Output(as_json)
-    with StateStore.open(state, write=True) as store:
+    with StateStore.open(state, write=True, key=key) as store:
         for repair in store.repairs:
             output.note(f"repaired {state}: {repair}")
         before = set(store.history.applied)

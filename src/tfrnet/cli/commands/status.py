@@ -29,6 +29,8 @@ def command(state: opt.State = opt.DEFAULT_STATE, as_json: opt.AsJson = False) -
         f"requests     {position.applied} applied, {position.rejected} rejected, "
         f"{position.seen} seen in total"
     )
+    key = _key(store)
+    output.say(f"signed       {f'by key {key}' if key else 'no, so its history can be rewritten'}")
     if mask:
         output.say(
             f"channels     {mask['channels']} in {mask['projections']} projections, "
@@ -55,9 +57,16 @@ def _values(state: Path, store: StateStore) -> dict[str, Any]:
         "applied": list(store.history.applied),
         "rejected": list(store.history.rejected),
         "digest": store.position.digest,
+        "key": _key(store),
         "seed": manifest.seed,
         "config": dict(manifest.config),
     }
+
+
+def _key(store: StateStore) -> str | None:
+    from tfrnet.core.signing import short
+
+    return short(store.public_key) if store.public_key else None
 
 
 def _mask_figures(store: StateStore) -> dict[str, Any]:

@@ -1,0 +1,63 @@
+"""The keys at hand for signing a state's ledger."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tfrnet.core.errors import InputError, StateError
+from tfrnet.core.signing import SigningKey, make_key, read_key, short
+
+
+class Signer:
+    """Finds the key for the next line: the file at `path`, which must be the one in force."""
+
+    def __init__(self, folder: Path, path: Path | None) -> None:
+        self._folder = folder
+        self._path = path
+        self._keys: dict[str, SigningKey] = {}
+
+    def check(self, in_force: str) -> None:
+        """Raise if the next line could not be signed; `in_force` is empty before the first key."""
+        if self._path:
+            _refuse_inside(self._folder, self._path)
+        if in_force:
+            self.key_for(in_force)
+        elif self._path and self._path.exists():
+            read_key(self._path)
+
+    def key_for(self, in_force: str) -> SigningKey | None:
+        """Return the key in force, or None for a state that is not signed."""
+        if in_force and in_force not in self._keys:
+            if self._path is None:
+                raise StateError(
+                    f"state {self._folder} is signed by key {short(in_force)}; name the key's file "
+                    "with --key or TFRNET_KEY"
+                )
+            key = self._hold(read_key(self._path))
+            if key.public.text != in_force:
+                raise StateError(
+                    f"{self._path} is key {short(key.public.text)}, but state {self._folder} is "
+                    f"signed by key {short(in_force)}"
+                )
+        return self._keys.get(in_force)
+
+    def first_key(self) -> SigningKey | None:
+        """Return the key for a state that was not signed so far; its file is made if need be."""
+        return self.next_key(self._path) if self._path else None
+
+    def next_key(self, path: Path) -> SigningKey:
+        """Return the key in a file, which is made if there is none, and have it at hand."""
+        _refuse_inside(self._folder, path)
+        return self._hold(read_key(path) if path.exists() else make_key(path))
+
+    def _hold(self, key: SigningKey) -> SigningKey:
+        self._keys[key.public.text] = key
+        return key
+
+
+def _refuse_inside(folder: Path, path: Path) -> None:
+    if path.resolve().is_relative_to(folder.resolve()):
+        raise InputError(
+            f"signing key {path} lies in the state that it signs; whoever can change the state "
+            "must not have it, so keep it elsewhere"
+        )
