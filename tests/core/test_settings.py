@@ -25,7 +25,7 @@ def other_value(name: str) -> object:
 
 @pytest.mark.parametrize(("step", "name"), [(s, n) for s, names in IDLE.items() for n in names])
 def test_a_setting_without_effect_under_a_step_is_refused_with_the_reason(step, name):
-    with pytest.raises(InputError, match=rf"{name} has no effect here: it acts only with step="):
+    with pytest.raises(InputError, match=rf"{name} has no effect here; it needs step="):
         TFRConfig(step=step, **{name: other_value(name)})
     with pytest.raises(InputError, match=f"{name} has no effect"):
         TFRConfig(step=step).with_overrides([f"{name}={TFRConfig().to_dict()[name]}"])
@@ -54,7 +54,7 @@ def test_a_record_may_hold_settings_without_effect():
 
 
 def test_an_adapters_settings_need_an_adapter():
-    with pytest.raises(InputError, match="rank has no effect here: it acts only with trained=lora"):
+    with pytest.raises(InputError, match="rank has no effect here; it needs trained=lora"):
         NPOConfig(rank=4)
     assert NPOConfig(trained="lora", rank=4).effective()["rank"] == 4
     assert "rank" not in NPOConfig().effective()

@@ -98,7 +98,7 @@ def test_a_changed_dataset_is_noticed(source, tmp_path):
     folder = made_up_folder(tmp_path / "other")
     path = folder / "openbookqa" / "train.jsonl"
     path.write_text(path.read_text().replace("keeper", "warden"))
-    with pytest.raises(InputError, match=r"openbookqa/train/\d+, named in .*, has other words"):
+    with pytest.raises(InputError, match=r"openbookqa/train/\d+, listed in .*, differs"):
         read_split(tmp_path / "s", Source("folder", folder))
     write_lines(path, [])
     with pytest.raises(InputError, match="is empty"):
@@ -137,7 +137,7 @@ def test_impossible_sizes_are_refused(source):
         make_split("boolq", 0, source, replace(SMALL, requests=200))
     with pytest.raises(InputError, match="forget_eval 9 is larger than the 8 items"):
         Sizes(requests=2, request_size=4, forget_eval=9)
-    with pytest.raises(InputError, match=r"'tofu' is none of .*boolq"):
+    with pytest.raises(InputError, match=r"unknown forget task 'tofu'; choose .*boolq"):
         make_split("tofu", 0, source, SMALL)
 
 

@@ -73,7 +73,7 @@ def test_a_damaged_gzip_file_is_named(tmp_path):
     path = tmp_path / "boolq" / "dev.jsonl.gz"
     path.parent.mkdir()
     path.write_bytes(b"\x1f\x8b broken")
-    with pytest.raises(InputError, match=r"dev\.jsonl\.gz is not a whole gzip file"):
+    with pytest.raises(InputError, match=r"dev\.jsonl\.gz is not a complete gzip file"):
         find_task("boolq").load("validation", Source("folder", tmp_path))
 
 

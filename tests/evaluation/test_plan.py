@@ -193,7 +193,7 @@ def test_an_item_is_never_its_own_solved_example(source):
     first, second, third = find_task("boolq").load("train", source)[:3]
     assert first.group == second.group != third.group
     for shot in (first, second):
-        with pytest.raises(InputError, match=f"{first.key}: a solved example in front of it"):
+        with pytest.raises(InputError, match=f"{first.key}: one of its few-shot examples"):
             with_shots(first, [third, shot])
     solved = with_shots(first, [third])
     assert solved.prompt == f"{third.prompt} {third.answer}\n\n{first.prompt}"
@@ -249,9 +249,9 @@ def test_a_missing_file_is_named(tmp_path):
     folder = made_up_folder(tmp_path / "data")
     (folder / "tofu" / "holdout10.jsonl").unlink()
     (folder / "boolq" / "dev.jsonl").unlink()
-    with pytest.raises(InputError, match=r"holds neither tofu/holdout10\.jsonl nor"):
+    with pytest.raises(InputError, match=r"has neither tofu/holdout10\.jsonl nor"):
         plan(Source("folder", folder), "privacy")
-    with pytest.raises(InputError, match=r"holds neither boolq/dev\.jsonl nor"):
+    with pytest.raises(InputError, match=r"has neither boolq/dev\.jsonl nor"):
         plan(Source("folder", folder), "boolq")
 
 

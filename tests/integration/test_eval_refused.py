@@ -136,7 +136,7 @@ def test_missing_data_say_what_to_do(tfrnet: Tfrnet, data: Path, tmp_path: Path)
     (tmp_path / "empty").mkdir()
     result = tfrnet(*evaluated(tmp_path / "empty", NOWHERE, "--tasks", "boolq"))
     assert result.code == 2
-    assert "holds neither boolq/dev.jsonl nor boolq/dev.jsonl.gz" in result.error
+    assert "has neither boolq/dev.jsonl nor boolq/dev.jsonl.gz" in result.error
     result = tfrnet(*evaluated(tmp_path / "none", NOWHERE, "--tasks", "boolq"))
     assert result.code == 2
     assert "none does not exist or is not a folder" in result.error
@@ -151,7 +151,7 @@ def test_a_split_of_other_data_is_refused(
     path.write_text(path.read_text().replace("keeper", "warden"))
     result = tfrnet(*evaluated(other, NOWHERE, "--tasks", "openbookqa", "--split", split))
     assert result.code == 2
-    assert "has other words in the datasets at hand" in result.error
+    assert "differs in these datasets" in result.error
 
 
 # What was forgotten is not evaluated

@@ -1,3 +1,3 @@
-"""What every other room stands on: errors, settings, records, files. It imports nothing of ours."""
+"""The base of all other packages: errors, settings, records, files. Imports nothing of ours."""
 
 __version__ = "0.1.0"

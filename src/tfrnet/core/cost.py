@@ -1,4 +1,4 @@
-"""What a request costs: seconds by stage, and the peak of the memory."""
+"""What a request costs: seconds per stage and peak memory."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import psutil
 import torch
 from torch import nn
 
-# How often the memory of a process is looked at; a peak shorter than this may be missed.
+# Seconds between two samples of a process's memory; a shorter peak may be missed.
 _INTERVAL = 0.005
 
 
 class Account:
-    """Measures from `with` to its end.
+    """Measures the time and memory of a `with` block.
 
-    On GPUs memory is what torch has allocated on those that hold the model, exactly; on a CPU it is
-    the resident memory of the process, sampled.
+    On GPUs memory is exactly what torch has allocated on the model's devices; on a CPU it is the
+    resident memory of the process, sampled.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -54,12 +54,12 @@ class Account:
             yield
         finally:
             for device in self._gpus:
-                torch.cuda.synchronize(device)  # what was asked for in this stage counts in it
+                torch.cuda.synchronize(device)  # work queued in this stage counts towards it
             spent = time.perf_counter() - start
             self._stages[stage] = self._stages.get(stage, 0.0) + spent
 
     def seconds(self) -> dict[str, float]:
-        """Return the seconds of each stage, and of all."""
+        """Return the seconds of each stage and in total."""
         total = self._end - self._start
         return {name: round(value, 4) for name, value in (self._stages | {"total": total}).items()}
 

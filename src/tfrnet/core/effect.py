@@ -13,36 +13,35 @@ if TYPE_CHECKING:
 
 
 class Effect(Protocol):
-    """What lets a live model act as in a state, until `detach`."""
+    """Applies a method's states to a live model, until `detach`."""
 
-    # Whether it is a mask over channels, with what `masking.mask.ChannelMask` offers.
+    # Whether it is a `masking.mask.ChannelMask`, or offers the same.
     has_mask: ClassVar[bool]
 
     @property
     def model(self) -> PreTrainedModel:
-        """The model acted on."""
+        """The model that the effect is on."""
 
     def show(self, state: State) -> None:
-        """Let the model act as in a state."""
+        """Apply a state to the model."""
 
     def layout(self) -> list[list[Any]]:
-        """Return what a state's tensors belong to in the model: names and sizes."""
+        """Return the parts of the model that a state's tensors belong to: names and sizes."""
 
     def folded(self) -> dict[str, torch.Tensor]:
-        """Return the weights that an ordinary model needs to act like this one.
+        """Return the weights to replace for an ordinary model to behave like this one.
 
-        They come in place of the model's own; none if the model's own do so already. Raise
-        `InputError` with the reason where no weights can.
+        Empty if the model's own weights already do. Raises `InputError` if no weights can.
         """
 
     def lifted(self) -> AbstractContextManager[None]:
-        """Give the model its own modules and weights back for a while.
+        """Restore the original model within a `with` block.
 
-        The effect's own objects are put aside and taken up again, so that nothing is rounded.
+        The effect's objects are set aside and put back, so nothing is rounded.
         """
 
     def detach(self) -> None:
-        """Leave the model as it was before."""
+        """Restore the original model."""
 
     def __enter__(self) -> Self: ...
 

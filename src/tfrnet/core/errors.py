@@ -1,8 +1,8 @@
-"""The errors a user can meet. Each carries the exit code of the command line."""
+"""Errors for users. Each carries the exit code of the command line."""
 
 
 class TfrnetError(Exception):
-    """Something the user can act on; its message is one complete sentence or two."""
+    """Something the user can fix; the message says what is wrong and what to do."""
 
     exit_code = 2
 
@@ -16,7 +16,7 @@ class StateError(TfrnetError):
 
 
 class TeamError(TfrnetError):
-    """A process of several was lost, or could not do its part."""
+    """One of several processes was lost or failed."""
 
 
 class CheckFailedError(TfrnetError):
@@ -26,7 +26,7 @@ class CheckFailedError(TfrnetError):
 
 
 class InterruptError(TfrnetError):
-    """Ctrl-C, with what it left: said once the state is known to be sound."""
+    """Ctrl-C; the message says what was done. Raised once the state is known to be intact."""
 
     exit_code = 130
 

@@ -12,7 +12,7 @@ _AIM = 0.9
 
 @dataclass(frozen=True)
 class Verdict:
-    """The guard's answer to one tentative mask."""
+    """The guard's decision on one candidate."""
 
     before: float
     after: float
@@ -21,7 +21,7 @@ class Verdict:
 
     @property
     def accepted(self) -> bool:
-        """Whether the loss stayed within its limit; a loss that is not finite never did."""
+        """Whether the loss is finite and within its limit."""
         return math.isfinite(self.after) and self.after <= self.limit
 
     @property
@@ -41,7 +41,7 @@ class Verdict:
     def shrink(self, largest: float) -> float:
         """Return the share of a refused step to try next, at most `largest`.
 
-        If the loss rises no faster than in proportion below this step, that share is accepted.
+        It is accepted if the loss of a shorter step rises at most in proportion to its length.
         """
         rise, allowed = self.after - self.before, self.limit - self.before
         if not math.isfinite(rise) or rise <= 0:
@@ -55,7 +55,7 @@ def guard_limit(before: float, relative: float, absolute: float) -> float:
 
 
 class GuardSettings(Protocol):
-    """The settings of a method that the guard asks for."""
+    """The settings that the guard needs."""
 
     @property
     def use_guard(self) -> bool:
@@ -71,6 +71,6 @@ class GuardSettings(Protocol):
 
 
 def judge(before: float, after: float, settings: GuardSettings) -> Verdict:
-    """Ask the guard of a whole request; `use_guard=False` accepts any finite loss."""
+    """Return the guard's verdict on a request; `use_guard=False` accepts any finite loss."""
     limit = guard_limit(before, settings.guard_relative, settings.guard_absolute)
     return Verdict(before, after, limit if settings.use_guard else math.inf)

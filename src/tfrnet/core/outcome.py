@@ -1,4 +1,4 @@
-"""What a request did: the numbers that are shown to a person and kept in the ledger."""
+"""The result of a request, as shown to the user and recorded in the ledger."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any, Literal
 class Outcome:
     """The record of one request; sizes are numbers of channels, losses means over examples.
 
-    Of a rejected request, the losses after and the sizes are those of the mask that was refused;
-    the counts of suppressed and dormant channels and the capacity are always the state's. What a
-    method does not have is None: the sizes without a mask, the retain loss without retain data.
+    For a rejected request, the losses after it and the sizes are those of the rejected candidate;
+    the counts of suppressed and dormant channels and the capacity are always the state's. Fields
+    that a method does not have are None: sizes without a mask, retain loss without retain data.
 
     `seconds` are by stage, with their `total`. `memory` is in bytes: `peak` while the request ran,
     `before` it began, and `state`, the size of what is committed. `details` is what a method adds.
@@ -43,7 +43,7 @@ class Outcome:
 
     @property
     def accepted(self) -> bool:
-        """Whether the new state was taken."""
+        """Whether the request was accepted."""
         return self.outcome == "accepted"
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Finding the parts that can be added: by their place in a package, or by an entry point.
+"""Plugins: modules found by their place in a package, or by an entry point.
 
-Methods, tasks, attacks and commands are all found this way, and so is what another installed
-package brings. Listing names imports none of them.
+Methods, tasks, attacks and commands are found this way, ours and those of other installed
+packages. Listing names imports none of them.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from tfrnet.core.errors import InputError, TfrnetWarning
 
 @dataclass(frozen=True)
 class Registry:
-    """The parts of one kind.
+    """All plugins of one kind, such as methods.
 
-    A part of ours is a module of `package`, or a folder of it with a module `kind`.py inside; its
-    name has - where the module's has _. One of another package is an entry point of `group`. Either
-    way the part is what the module calls `attribute`. Where parts know their name it is in `named`,
-    and has to be the one that they are found by.
+    Ours are the modules of `package`, or folders of it with a module `kind`.py; the plugin's name
+    is the module's with - for _. Those of other packages are entry points of `group`. The plugin
+    itself is the module's `attribute`. If plugins have a name of their own, in the attribute
+    `named`, it must be the name they are found by.
     """
 
     kind: str
@@ -36,11 +36,11 @@ class Registry:
     named: str = ""
 
     def names(self) -> list[str]:
-        """Return the names of all parts, in the order of the alphabet."""
+        """Return the names of all plugins, sorted."""
         return sorted({*self._own(), *_entry_points(self.group)})
 
     def find(self, name: str) -> Any:
-        """Return a part by its name."""
+        """Return a plugin by its name."""
         own, points = self._own(), _entry_points(self.group)
         if name not in own and name not in points:
             known = ", ".join(self.names())
@@ -60,7 +60,7 @@ class Registry:
         return found
 
     def all(self) -> dict[str, Any]:
-        """Return all parts by name. One that cannot be loaded is left out with a warning."""
+        """Return all plugins by name. One that cannot be loaded is left out with a warning."""
         found = {}
         for name in self.names():
             try:
@@ -83,7 +83,7 @@ class Registry:
 
 @cache
 def _installed() -> Any:
-    return entry_points()  # looks through all packages, so once for all kinds
+    return entry_points()  # slow: it searches all installed packages
 
 
 def _entry_points(group: str) -> dict[str, EntryPoint]:

@@ -1,4 +1,4 @@
-"""What `tfrnet search` tries of a method."""
+"""What `tfrnet search` tries for a method."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ Point = Mapping[str, Any]
 class SearchSpace:
     """The settings that a search varies: the strength of a step, `steps`, and one of its own.
 
-    `own` holds two values of a setting (or several that belong together) that only this method
-    has, the source's default first. `start` is what differs from the defaults at every point.
+    `own` holds two values of a setting (or of several that belong together) that is specific to
+    the method, the published default first. `start` is what differs from the defaults everywhere.
     """
 
     own: tuple[Point, Point]

@@ -1,4 +1,4 @@
-"""Settings of a method: a dataclass whose fields bring their own help text and range."""
+"""Settings of a method: a dataclass whose fields carry their help text and range."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def option(
 ) -> Any:
     """Return a field of a `Settings` class with its help text and range.
 
-    `when` names the values of other fields without which this one has no effect.
+    `when` names the values that other fields must have for this one to have an effect.
     """
     metadata = {"help": text, "min": at_least, "max": at_most, "when": when or {}}
     return field(default=default, metadata=metadata)
@@ -31,14 +31,13 @@ def option(
 
 @dataclass(frozen=True)
 class Settings:
-    """Immutable and valid settings.
+    """Immutable, validated settings.
 
-    A value out of range or a NaN raises `InputError` when they are built, before any model is
-    loaded; so does an unknown name given to `from_dict`, and a value that has no effect given the
-    others.
+    Raises `InputError` on construction for a value that is out of range, NaN, or without effect
+    given the others, and in `from_dict` for an unknown name.
     """
 
-    # Without these values of other fields, the fields that a class adds have no effect.
+    # The values that other fields must have for the fields of this class to have an effect.
     acts_when: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
 
     def __post_init__(self) -> None:
@@ -53,7 +52,7 @@ class Settings:
 
     @classmethod
     def preset(cls, name: str) -> Self:
-        """Return the settings called `name`; `default` is what the class is built with."""
+        """Return the settings of a preset; `default` is the class's own defaults."""
         presets = cls.presets()
         if name not in presets:
             raise InputError(f"unknown preset {name!r}; choose {' or '.join(presets)}")
@@ -61,7 +60,7 @@ class Settings:
 
     @classmethod
     def presets(cls) -> dict[str, Mapping[str, Any]]:
-        """Return the settings that each preset changes, by its name."""
+        """Return what each preset changes, by its name."""
         return {"default": {}}
 
     @classmethod
@@ -77,9 +76,9 @@ class Settings:
 
     @classmethod
     def from_record(cls, values: Mapping[str, Any]) -> Self:
-        """Build settings from a record of earlier ones, which may hold some without effect.
+        """Build settings from an old record, which may hold settings without effect.
 
-        These have their defaults now; they never changed a number.
+        Those take their defaults, which changes no result.
         """
         known = {item.name: item for item in dataclasses.fields(cls)}
         chosen = {name: known[name].default for name in known} | dict(values)
@@ -98,19 +97,19 @@ class Settings:
         }
 
     def filed_under(self) -> dict[str, Any]:
-        """Return what a finished result is recognised by when it is to be computed again.
+        """Return the settings that finished results are identified by.
 
-        It may hold settings without effect. Never take one out: all results would be stale.
+        They may include settings without effect. Removing one would make all results stale.
         """
         return self.to_dict()
 
     def effective(self) -> dict[str, Any]:
-        """Return the settings that have an effect, given the others: what a result depends on."""
+        """Return the settings that have an effect, given the others."""
         without = self.without_effect()
         return {name: value for name, value in self.to_dict().items() if name not in without}
 
     def without_effect(self) -> dict[str, str]:
-        """Return the settings that have no effect, each with the values it would need of others."""
+        """Return the settings without effect, each with the values that it would need."""
         values = vars(self)
         needs = {f.name: _missing(self._conditions(f), values) for f in dataclasses.fields(self)}
         return {name: missing for name, missing in needs.items() if missing}
@@ -126,7 +125,7 @@ class Settings:
                 raise InputError(f"--set takes field=value, not {override!r}")
             values[name] = _parse(name, text.strip(), hints[name]) if name in hints else text
             named.append(name)
-        # What had an effect before and has none with the overrides falls back to its default.
+        # A setting that the overrides leave without effect takes its default.
         defaults = {item.name: item.default for item in dataclasses.fields(self)}
         kept = {name: v for name, v in values.items() if name in named or v != defaults[name]}
         changed = type(self).from_record(kept) if named else self
@@ -136,7 +135,7 @@ class Settings:
 
     @classmethod
     def _conditions(cls, item: dataclasses.Field[Any]) -> Mapping[str, tuple[Any, ...]]:
-        """Return what a field's effect depends on: its own `when`, and its class's."""
+        """Return the conditions for a field to have an effect: its own and its class's."""
         owner = next(
             c for c in reversed(cls.__mro__) if item.name in vars(c).get("__annotations__", {})
         )
@@ -146,7 +145,7 @@ class Settings:
         """Raise if a field has no effect, given the others."""
         (item,) = (item for item in dataclasses.fields(self) if item.name == name)
         if missing := _missing(self._conditions(item), vars(self)):
-            raise InputError(f"{name} has no effect here: it acts only with {missing}")
+            raise InputError(f"{name} has no effect here; it needs {missing}")
 
 
 def _missing(conditions: Mapping[str, tuple[Any, ...]], values: Mapping[str, Any]) -> str:
@@ -169,7 +168,7 @@ def _is_tuple(hint: Any) -> bool:
 
 
 def _coerce(name: str, value: Any, hint: Any) -> Any:
-    """Return `value` as the field's type, or raise; an int is a fine float, a list a fine tuple."""
+    """Return `value` as the field's type, or raise. An int may be a float, a list a tuple."""
     for option in _alternatives(hint):
         if option is type(None) and value is None:
             return None
@@ -215,7 +214,7 @@ def _check_range(name: str, value: Any, low: float | None, high: float | None) -
 
 
 def _parse(name: str, text: str, hint: Any) -> Any:
-    """Read a command-line text as the field's type."""
+    """Convert a command-line text to the field's type."""
     options = _alternatives(hint)
     if type(None) in options and text.lower() in ("none", ""):
         return None

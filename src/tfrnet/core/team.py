@@ -1,4 +1,4 @@
-"""The processes that work on one run. Alone there is one, which does everything itself."""
+"""The processes that share one run; by default a single one."""
 
 from __future__ import annotations
 
@@ -17,56 +17,56 @@ Tensors = tuple[torch.Tensor, ...]
 
 
 class Team:
-    """A team of one, and what a team of several offers too (`tfrnet.distributed.processes`)."""
+    """A single process; `tfrnet.distributed.processes` has the team of several."""
 
     rank = 0
     size = 1
-    # Whether every process has to take part in every pass, as with weights spread over them.
+    # Whether every process must take part in every pass, as with FSDP.
     in_lockstep = False
     device = torch.device("cpu")
 
     @property
     def is_over(self) -> bool:
-        """Whether an error has parted the processes."""
+        """Whether an error has ended the team."""
         return False
 
     @property
     def leads(self) -> bool:
-        """Whether this is the process that reads data, writes the state and speaks."""
+        """Whether this process reads data, writes the state and prints."""
         return self.rank == 0
 
     def map(self, tasks: Sequence[T], work: Callable[[T], Tensors]) -> Iterator[Tensors]:
-        """Yield the work of every task in the order of tasks, to every process.
+        """Yield the result of every task, in order, in every process.
 
-        A task is done as a whole by one process, and what is added up afterwards is added in the
-        same order by all: so results do not depend on how many processes there are.
+        Each task is done by one process, and all add results up in the same order, so results do
+        not depend on the number of processes.
         """
         for task in tasks:
             yield work(task)
 
     def map_objects(self, tasks: Sequence[T], work: Callable[[T], R]) -> Iterator[R]:
-        """Do as `map` does, with results of any kind that can be pickled."""
+        """Like `map`, for results of any type that can be pickled."""
         for task in tasks:
             yield work(task)
 
     def broadcast(self, message: Any) -> Any:
-        """Hand a message of the leader to all; the others pass None. Return it."""
+        """Send the leader's message to all processes and return it; the others pass None."""
         return message
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Do something that all processes do; an error in it is the end of the team."""
+        """Run a block that all processes run; an error in it ends the team."""
         yield
 
     def adapt(self, model: PreTrainedModel) -> None:
-        """Let a model that is loaded in every process do what the team needs of it."""
+        """Prepare a model that every process has loaded, for example by sharding it."""
 
     def leaders(self, value: R) -> R:
-        """Return the leader's value, where all processes have come to the same place."""
+        """Return the leader's value; all processes must call this."""
         return value
 
     def agree(self, facts: dict[str, str]) -> None:
-        """Raise unless all processes have the same facts."""
+        """Raise unless all processes report the same facts."""
 
 
 SOLO = Team()

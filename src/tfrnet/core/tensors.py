@@ -1,4 +1,4 @@
-"""A method's state as named tensors: what one commit replaces as a unit."""
+"""A method's state as named tensors, which one commit replaces as a unit."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _LENGTH_BYTES = 8
 
 
 class State(Protocol):
-    """What every method's state offers; it is never changed in place."""
+    """A method's state; never changed in place."""
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Return the tensors by their public names."""
 
     def digest(self) -> str:
-        """Return a hash of every name and value: equal states, and only they, have the same."""
+        """Return a hash of all names and values."""
 
 
 @dataclass(frozen=True)
 class TensorState:
-    """Named tensors and nothing else. Without any, the model is as it was before all requests."""
+    """Named tensors and nothing else; empty before the first request."""
 
     values: Mapping[str, torch.Tensor] = field(default_factory=dict)
 
@@ -61,7 +61,7 @@ def tensors_file_facts(data: bytes) -> dict[str, str]:
 def tensors_file(tensors: Mapping[str, torch.Tensor], facts: Mapping[str, str]) -> bytes:
     """Return a safetensors file; equal tensors and facts give equal bytes.
 
-    The library has the facts in an order of chance, so they are put in order in its header.
+    safetensors writes the facts in arbitrary order, so they are sorted in its header.
     """
     here = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     data: bytes = save(here, dict(facts))
@@ -69,6 +69,6 @@ def tensors_file(tensors: Mapping[str, torch.Tensor], facts: Mapping[str, str]) 
     end = _LENGTH_BYTES + size
     header = json.loads(data[_LENGTH_BYTES:end])
     header["__metadata__"] = dict(sorted(facts.items()))
-    # As long as it was, so that tensors stay where they are aligned.
+    # Same length as before, so that tensors stay aligned.
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode().ljust(size)
     return b"".join([len(text).to_bytes(_LENGTH_BYTES, "little"), text, memoryview(data)[end:]])

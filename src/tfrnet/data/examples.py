@@ -1,4 +1,4 @@
-"""Examples and how they become tokens."""
+"""Examples and their tokens."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Truncation = Literal["passage_left", "lm_eval"]
 class Example:
     """A prompt with its answer, or (empty prompt, `is_text`) a plain text.
 
-    `line` is where it stood in its file; it does not make two examples different.
+    `line` is its line in the file, which does not count in comparisons.
     """
 
     prompt: str
@@ -28,13 +28,13 @@ class Example:
 
     @property
     def joined(self) -> str:
-        """The whole example as one string: one space between prompt and answer where none is."""
+        """The example as one string, with a space between prompt and answer if there is none."""
         if not self.prompt or self.prompt[-1].isspace() or self.answer[:1].isspace():
             return self.prompt + self.answer
         return f"{self.prompt} {self.answer}"
 
     def to_dict(self) -> dict[str, str]:
-        """Return the example as it stands in a JSON Lines file."""
+        """Return the example as in a JSON Lines file."""
         if self.is_text:
             return {"text": self.answer}
         return {"prompt": self.prompt, "answer": self.answer}
@@ -42,7 +42,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Encoded:
-    """Token ids of one example; the loss is on `ids[answer_start:]`. `cut` tokens were left out."""
+    """Token ids of one example; the loss is on `ids[answer_start:]`. `cut` tokens were cut off."""
 
     ids: tuple[int, ...]
     answer_start: int
@@ -50,7 +50,7 @@ class Encoded:
 
     @property
     def answer_length(self) -> int:
-        """Number of tokens that the loss averages over."""
+        """Number of answer tokens."""
         return len(self.ids) - self.answer_start
 
 
@@ -64,11 +64,11 @@ def encode(
 ) -> Encoded:
     """Tokenise an example as one string and split it into prompt and answer tokens.
 
-    White space at the prompt's end belongs to the answer, so that the answer's first token is the
-    one a model would produce. An over-long example of more than `max_length` tokens loses the
-    beginning of its passage (a pair of character positions in the prompt; without it, of the
-    prompt), never BOS. `lm_eval` cuts as that harness does: the model's input, which the last token
-    is not part of, keeps its last `max_length` tokens, BOS or not.
+    White space at the end of the prompt belongs to the answer, so that the answer's first token is
+    the one a model would produce. An example of more than `max_length` tokens loses the start of
+    its passage (a pair of character positions in the prompt), or of the prompt if it has none, but
+    never BOS. `lm_eval` cuts as lm-evaluation-harness does: the model's input, without the last
+    token, keeps its last `max_length` tokens, with or without BOS.
     """
     ids = tokenise(example.joined, tokenizer)
     context = example.prompt.rstrip()
@@ -78,11 +78,11 @@ def encode(
         context_ids.pop()
     if not context and not example.is_text:
         ids = _with_prefix(ids, tokenizer)
-    # The first token of all has nothing before it to be predicted from.
+    # The very first token has nothing to be predicted from.
     answer_start = max(len(context_ids), 1)
     answer_length = len(ids) - answer_start
     if answer_length < 1:
-        raise InputError(f"{label}: the answer has no token of its own to be scored")
+        raise InputError(f"{label}: the answer has no token of its own to score")
     room = max_length - 1 if truncation == "passage_left" else max_length
     if answer_length > room:
         what = "text" if example.is_text else "answer"
@@ -106,7 +106,7 @@ def _cut_from(
     passage: tuple[int, int] | None,
     label: str,
 ) -> int:
-    """Return the first token that may go; with a passage, enough of its tokens must follow."""
+    """Return the first token that may be cut; a passage must be long enough to lose the surplus."""
     if passage is None or passage[0] == 0:
         first = int(ids[0] == tokenizer.bos_token_id)
     else:
@@ -119,7 +119,7 @@ def _cut_from(
 
 
 def tokenise(text: str, tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """Tokenise; a text that brings its own BOS, as chat templates do, gets no second one."""
+    """Tokenise a text; one that starts with BOS, as from a chat template, gets no second BOS."""
     has_bos = bool(tokenizer.bos_token) and text.startswith(tokenizer.bos_token)
     ids: list[int] = tokenizer(text, add_special_tokens=not has_bos)["input_ids"]
     return ids
@@ -135,7 +135,7 @@ def with_eos(encoded: Encoded, tokenizer: PreTrainedTokenizerBase) -> Encoded:
 
 
 def _with_prefix(ids: list[int], tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """Give an answer without a prompt one token to follow on: BOS, else EOS."""
+    """Put BOS, or else EOS, before an answer without a prompt."""
     options = (tokenizer.bos_token_id, tokenizer.eos_token_id)
     prefix = next((token for token in options if token is not None), None)
     return ids if prefix is None or ids[:1] == [prefix] else [prefix, *ids]
@@ -147,7 +147,7 @@ def encode_all(
     max_length: int,
     label: str,
 ) -> list[Encoded]:
-    """Encode examples, naming the one at fault in an error."""
+    """Encode examples; an error names the one at fault."""
     return [
         encode(example, tokenizer, max_length, f"{label}, {_place(example, number)}")
         for number, example in enumerate(examples, start=1)
@@ -164,13 +164,11 @@ def batches(
     max_answer_tokens: int = 2048,
     max_tokens: int | None = None,
 ) -> list[list[int]]:
-    """Group example indices by length, so that little is padding.
+    """Group example indices by length, to save padding.
 
-    `max_tokens` counts padding too, but not an example's last token, which is no input; an example
-    of more than that is alone.
-
-    A batch is closed early when its answers would need logits for over `max_answer_tokens`
-    positions: with a large vocabulary those, not the layers, would fill the memory.
+    `max_tokens` includes padding, but not an example's last token, which is not an input; a longer
+    example gets a batch of its own. `max_answer_tokens` limits the positions that need logits: with
+    a large vocabulary those, not the layers, would fill the memory.
     """
     order = sorted(range(len(encoded)), key=lambda i: (len(encoded[i].ids), i))
     groups: list[list[int]] = []

@@ -16,8 +16,8 @@ from tfrnet.data.examples import Example
 class Question:
     """A prompt with its possible answers; `choices[gold]` is right.
 
-    `passage` is the part of the prompt, as a pair of character positions, that may lose its
-    beginning when the whole is too long; without it the prompt's own beginning may go.
+    `passage` is the part of the prompt, as a pair of character positions, whose start is cut when
+    the whole is too long; without it the start of the prompt is.
     """
 
     prompt: str
@@ -30,10 +30,10 @@ class Question:
 class Item:
     """One row of a dataset.
 
-    `key` says where it stands (`boolq/dev/17`). Items of one `group` share something that must
-    not be on both sides of a split: a passage, a question, a pair of operands. `fields` are the
-    row's own parts, from which other ways of asking are made. Samples take equally many of each
-    `stratum`. Without choices the answer is generated.
+    `key` says where it comes from (`boolq/dev/17`). Items of one `group` share something that must
+    not be on both sides of a split: a passage, a question, a pair of operands. `fields` are parts
+    of the row, used to rephrase the question. Samples take equally many items of each `stratum`.
+    An item without choices is answered by generation.
     """
 
     key: str
@@ -55,16 +55,16 @@ class Item:
             raise InputError(f"{self.key}: the answer {self.answer!r} is none of the choices")
 
     def example(self) -> Example:
-        """Return prompt and right answer, to be forgotten, kept or learned."""
+        """Return the prompt with the right answer."""
         return Example(self.prompt, self.answer)
 
     def question(self) -> Question:
-        """Return the prompt with all choices, to be ranked."""
+        """Return the prompt with all choices, for ranking."""
         return Question(self.prompt, self.choices, self.choices.index(self.answer), self.passage)
 
     @property
     def digest(self) -> str:
-        """A digest of the words, wherever the item stands."""
+        """A digest of the text, independent of where the item comes from."""
         words = [self.prompt, self.answer, *self.choices]
         return hashlib.sha256(json.dumps(words).encode()).hexdigest()
 
@@ -78,5 +78,5 @@ def refuse_shared_groups(parts: Mapping[str, Sequence[Item]]) -> None:
             if owner != name:
                 raise InputError(
                     f"{name} overlaps {owner}: {item.key} and {key} share {item.group!r}; "
-                    "an evaluation on items that were trained on or forgotten means nothing"
+                    "held-out items must be unrelated to those trained on or forgotten"
                 )

@@ -17,8 +17,8 @@ MAX_LINE_CHARACTERS = 1 << 24
 
 
 def json_lines(path: Path) -> Iterator[tuple[int, Any]]:
-    """Yield the line number and value of every line that is not blank."""
-    # Only line feeds end a line: JSON text may hold other Unicode line separators.
+    """Yield the line number and value of every non-blank line."""
+    # Split at line feeds only: JSON text may contain other Unicode line separators.
     for number, line in enumerate(_text(path).split("\n"), start=1):
         if len(line) > MAX_LINE_CHARACTERS:
             raise InputError(
@@ -47,7 +47,7 @@ def _text(path: Path) -> str:
         line = content.count(b"\n", 0, error.start) + 1
         raise InputError(f"{path}:{line}: not UTF-8 text (byte {error.start})") from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise InputError(f"{path} is not a whole gzip file ({error})") from None
+        raise InputError(f"{path} is not a complete gzip file ({error})") from None
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
 

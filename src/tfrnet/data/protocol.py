@@ -1,10 +1,9 @@
-"""The continual protocol: which items are forgotten, kept, guarded and evaluated.
+"""The experimental protocol: which items are forgotten, kept, guarded and evaluated.
 
-For a forget task and a seed the same items come out on every machine. Everything but `forget` and
-`forget_eval`, which is a part of it, is disjoint by group: no passage, stem or pair of operands
-is shared. What is evaluated is never trained on: held-out items come from another split and share
-no group with the training split. They depend on the seed but not on the forget task, so all
-streams of a seed are measured on the same ones.
+A forget task and a seed give the same items on every machine. The parts are disjoint by group (no
+shared passage, question or pair of operands), except that `forget_eval` is part of `forget`.
+Held-out items come from another split and share no group with the training split. They depend on
+the seed but not on the forget task, so all streams of a seed are evaluated on the same items.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from tfrnet.data.sources import Source
 from tfrnet.data.task import Task
 from tfrnet.data.tasks import find_task, task_names
 
-# The paper's tasks. Each is forgotten in turn; the others must be kept.
+# The paper's tasks: each is forgotten in a stream of its own, while the others are kept.
 STREAMS = ("arithmetic", "openbookqa", "boolq")
 
 
@@ -38,7 +37,7 @@ class Sizes:
 
     def __post_init__(self) -> None:
         if min(self.requests, self.request_size, self.forget_eval, self.heldout) < 1:
-            raise InputError("a protocol needs at least one request, example and evaluation item")
+            raise InputError("a split needs at least one request, example and evaluation item")
         if self.forget_eval > self.requests * self.request_size:
             raise InputError(
                 f"forget_eval {self.forget_eval} is larger than the "
@@ -49,7 +48,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Split:
-    """The parts of one stream; `retain`, `guard` and `heldout` are by task."""
+    """The items of one stream; `retain`, `guard` and `heldout` by task."""
 
     forget_task: str
     seed: int
@@ -77,7 +76,7 @@ class Split:
         return parts
 
     def is_fixed(self) -> list[bool]:
-        """Tell of each forgotten item whether it is in the part that is always evaluated."""
+        """Return for each forgotten item whether it is in `forget_eval`."""
         fixed = {item.digest for item in self.forget_eval}
         return [item.digest in fixed for item in self.forget]
 
@@ -108,7 +107,7 @@ def make_split(
     sizes: Sizes | None = None,
     streams: Sequence[str] = STREAMS,
 ) -> Split:
-    """Draw the parts of one stream. A forget task that is none of the `streams` joins them."""
+    """Draw the items of one stream. A forget task that is not among `streams` is added to them."""
     source, sizes = source or Source(), sizes or Sizes()
     check_stream(forget_task)
     if forget_task not in streams:
@@ -144,9 +143,9 @@ def make_split(
 
 
 def check_stream(task: str) -> None:
-    """Raise if a stream cannot forget this: it is no task, or a task with options."""
+    """Raise unless this is the name of a task, without options."""
     if task not in task_names():
-        raise InputError(f"the forget task {task!r} is none of {', '.join(task_names())}")
+        raise InputError(f"unknown forget task {task!r}; choose {', '.join(task_names())}")
 
 
 def _heldout(
@@ -164,7 +163,7 @@ def _draw(
     """Cut a pool into parts, one after another."""
     if sum(wanted.values()) > len(pool):
         needs = " + ".join(f"{count} {name}" for name, count in wanted.items() if count)
-        raise InputError(f"{task} has {len(pool)} unrelated items, but {needs} are asked for")
+        raise InputError(f"{task} has {len(pool)} unrelated items, but the split needs {needs}")
     parts, start = {}, 0
     for name, count in wanted.items():
         parts[name] = tuple(pool[start : start + count])

@@ -1,6 +1,6 @@
 """Reading requests and examples from JSON Lines, with errors that name file, line and field.
 
-The same rules are written as JSON Schema in `schema/`; a test keeps the two in step.
+The JSON Schemas in `schema/` state the same rules; a test compares the two.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Request:
     examples: tuple[Example, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the request as it stands in a JSON Lines file."""
+        """Return the request as in a JSON Lines file."""
         return {"id": self.id, "examples": [example.to_dict() for example in self.examples]}
 
 
@@ -53,7 +53,7 @@ def parse_request(value: Any, where: str) -> Request:
         raise InputError(f"{where}: unknown field {unknown[0]!r}; a request has id and examples")
     identifier = value.get("id")
     if not isinstance(identifier, str) or not identifier.strip():
-        raise InputError(f"{where}: a request needs an id, a text that is not empty")
+        raise InputError(f"{where}: a request needs an id, a non-empty text")
     if not is_printable(identifier):
         raise InputError(
             f"{where}: the id {identifier[:MAX_ID_LENGTH]!r} holds characters that cannot be "
@@ -76,7 +76,7 @@ def parse_request(value: Any, where: str) -> Request:
 
 
 def read_requests(path: str | Path) -> list[Request]:
-    """Read a stream: one request a line, ids distinct."""
+    """Read a stream: one request per line, with distinct ids."""
     requests: list[Request] = []
     lines: dict[str, int] = {}
     for number, value in json_lines(Path(path)):
@@ -104,7 +104,7 @@ def read_one_request(path: str | Path) -> Request:
 
 
 def read_examples(path: str | Path) -> list[Example]:
-    """Read retain or guard data: one example a line."""
+    """Read retain or guard data: one example per line."""
     examples = [
         parse_example(value, f"{path}:{number}", line=number)
         for number, value in json_lines(Path(path))
@@ -115,7 +115,7 @@ def read_examples(path: str | Path) -> list[Example]:
 
 
 def refuse_overlap(requests: Sequence[Request], kept: Sequence[Example], label: str) -> None:
-    """Raise if an example to be forgotten is also in the data to be kept, naming the lines."""
+    """Raise, naming the lines, if an example to forget is also in the data to keep."""
     lines: dict[str, list[int]] = {}
     for number, example in enumerate(kept, start=1):
         lines.setdefault(_words(example), []).append(example.line or number)
@@ -127,12 +127,12 @@ def refuse_overlap(requests: Sequence[Request], kept: Sequence[Example], label: 
             shown = ", ".join(map(str, clashes[:10])) + (", ..." if len(clashes) > 10 else "")
             raise InputError(
                 f"{label} overlaps request {request.id!r}: the same example is on "
-                f"line{'s' if len(clashes) > 1 else ''} {shown} of the {label}; take it out"
+                f"line{'s' if len(clashes) > 1 else ''} {shown} of the {label}; remove it"
             )
 
 
 def _words(example: Example) -> str:
-    """Return what makes two examples the same: their words, however they are split and spaced."""
+    """Return an example's text without the differences that do not count: its split and spaces."""
     return " ".join(example.joined.split())
 
 

@@ -12,7 +12,7 @@ from tfrnet.data.items import Item
 def sample_indices(population: int, size: int, *key: object) -> list[int]:
     """Return `size` of the first `population` integers, ascending; all of them if there are fewer.
 
-    The order of hashes of (key, index) decides, so no random generator's version matters.
+    The order of hashes of (key, index) decides, not a random generator, whose version could matter.
     """
     if population <= size:
         return list(range(population))
@@ -27,8 +27,8 @@ def seeded_order(population: int, *key: object) -> list[int]:
 def shuffled(items: Sequence[Item], *key: object) -> list[Item]:
     """Return items in a seeded order, one of each stratum in turn.
 
-    The order hangs on the items' words, not on their places, so that a file with more or fewer
-    rows moves nothing else.
+    The order depends on the items' text, not on their positions, so adding or removing rows does
+    not reorder the others.
     """
     strata: dict[str, list[Item]] = {}
     for item in sorted(items, key=lambda item: (_rank((*key, item.digest)), item.key)):

@@ -33,10 +33,9 @@ KINDS = ("auto", "folder", "hub", "generated")
 
 @dataclass(frozen=True)
 class Source:
-    """Where to look: a folder, the hub, or (where a dataset can be made anew) a generator.
+    """Where to look: a folder, the hub, or a generator if the dataset has one.
 
-    `auto` takes the folder if one is named here or by `TFRNET_DATA`; else what needs no network if
-    the dataset has such a thing, else the hub.
+    `auto` is the folder if one is given here or by `TFRNET_DATA`, else the generator, else the hub.
     """
 
     kind: str = "auto"
@@ -51,10 +50,10 @@ class Source:
         if self.folder and not self.folder.is_dir():
             raise InputError(f"the data folder {self.folder} does not exist or is not a folder")
         if self.kind == "folder" and not self.folder:
-            raise InputError(f"no data folder is named; give --data-dir or set {VARIABLE}")
+            raise InputError(f"no data folder is given; use --data-dir or set {VARIABLE}")
 
     def chosen(self, can_generate: bool = False) -> str:
-        """Return what `auto` comes down to for one dataset."""
+        """Return what `auto` means for one dataset."""
         if self.kind != "auto":
             return self.kind
         if self.folder:
@@ -63,7 +62,7 @@ class Source:
 
 
 def read_rows(file: str, hub: HubFile, source: Source) -> list[dict[str, Any]]:
-    """Return a split's rows from the folder, where `file` may lie gzipped, or from the hub."""
+    """Return a split's rows from the folder, where `file` may be gzipped, or from the hub."""
     kind = source.chosen()
     if kind == "generated":
         raise InputError(f"{file.split('/')[0]} cannot be generated; choose folder or hub")
@@ -72,12 +71,12 @@ def read_rows(file: str, hub: HubFile, source: Source) -> list[dict[str, Any]]:
     places = (source.folder / file, source.folder / f"{file}.gz")
     path = next((place for place in places if place.is_file()), None)
     if path is None:
-        raise InputError(f"the data folder {source.folder} holds neither {file} nor {file}.gz")
+        raise InputError(f"the data folder {source.folder} has neither {file} nor {file}.gz")
     return [_row(value, f"{path}:{number}") for number, value in json_lines(path)]
 
 
 def _from_hub(hub: HubFile, file: str) -> list[dict[str, Any]]:
-    advice = f"give a folder that holds {file} with --data-dir or {VARIABLE}"
+    advice = f"give a folder with {file} by --data-dir or {VARIABLE}"
     if importlib.util.find_spec("datasets") is None:
         raise InputError(
             f"{hub} comes from the Hugging Face hub and needs the datasets package "
@@ -89,7 +88,7 @@ def _from_hub(hub: HubFile, file: str) -> list[dict[str, Any]]:
         rows = datasets.load_dataset(hub.path, hub.name, data_files=hub.data_files, split=hub.split)
     except (OSError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:200]
-        raise InputError(f"{hub} could not be had from the hub ({reason}); {advice}") from error
+        raise InputError(f"{hub} could not be loaded from the hub ({reason}); {advice}") from error
     return [dict(row) for row in rows]
 
 
@@ -100,7 +99,7 @@ def _row(value: Any, where: str) -> dict[str, Any]:
 
 
 def need(row: Mapping[str, Any], name: str, kind: type, where: str) -> Any:
-    """Return a row's field, or say which row lacks it."""
+    """Return a row's field, or raise with the name of the row."""
     if not isinstance(row.get(name), kind):
         raise InputError(f"{where}: field {name!r} is missing or is not {_words(kind)}")
     return row[name]

@@ -1,7 +1,7 @@
 """A split on disk: the stream, retain and guard data for a run, and a manifest of row digests.
 
-The manifest holds no words: it names the rows and their digests, so that it can be published
-beside results and anyone with the datasets finds the same items again.
+The manifest contains no text, only rows and their digests, so it can be published with results:
+anyone with the datasets gets the same items.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def write_split(split: Split, folder: Path) -> None:
 
 
 def read_split(path: Path, source: Source) -> Split:
-    """Find the items of a manifest (a file, or the folder that holds it) again in the datasets."""
+    """Find the items of a manifest (the file or its folder) in the datasets."""
     file = path / MANIFEST if path.is_dir() else path
     try:
         manifest = strict_json.parse(file.read_bytes())
@@ -87,16 +87,16 @@ def _split(manifest: Mapping[str, Any], parts: Mapping[str, tuple[Item, ...]]) -
 
 
 def _find(rows: Iterable[Mapping[str, str]], file: Path, source: Source) -> dict[str, Item]:
-    """Return items by key, each with the digest that the manifest says."""
+    """Return items by key, with digests that match the manifest."""
     digests = {row["key"]: row["digest"] for row in rows}
     # A key is task/split/row.
     places = sorted({tuple(key.split("/")[:2]) for key in digests})
     known = {item.key: item for task, part in places for item in find_task(task).load(part, source)}
     for key, digest in digests.items():
         if key not in known or known[key].digest != digest:
-            what = "has other words" if key in known else "is missing"
+            what = "differs" if key in known else "is missing"
             raise InputError(
-                f"{key}, named in {file}, {what} in the datasets at hand; "
+                f"{key}, listed in {file}, {what} in these datasets; "
                 "use the datasets that the split was made with"
             )
     return known

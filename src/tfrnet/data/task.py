@@ -1,4 +1,4 @@
-"""What a task is: a dataset with questions that have a right answer."""
+"""The base class of tasks: datasets of questions with a right answer."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _REQUIRED = ("name", "label", "splits", "evaluation", "heldout", "metric")
 
 
 class Task(ABC):
-    """One dataset. A subclass called `TASK` in a file of `data/tasks/` is all that a new one needs.
+    """One dataset. To add one, assign a subclass to `TASK` in a new file of `data/tasks/`.
 
-    From another package it is an entry point of `tfrnet.tasks`. Requests and retain data come from
-    the `training` split; `evaluation` is the split that lm-evaluation-harness scores. An item's key
-    is task/split/row, so that a split's manifest can find it again.
+    In another package, declare it as an entry point of `tfrnet.tasks`. Requests and retain data
+    come from the `training` split; `evaluation` is the split that lm-evaluation-harness scores. An
+    item's key is task/split/row, by which a split's manifest finds it.
     """
 
     # The name on the command line, and in tables.
@@ -33,9 +33,9 @@ class Task(ABC):
     evaluation: ClassVar[str]
     heldout: ClassVar[str]
     metric: ClassVar[Metric]
-    # Whether every question has the same choices, so that a bias towards one can be seen.
+    # Whether every question has the same choices, so that a bias towards one can be measured.
     fixed_choices: ClassVar[bool] = False
-    # Where answers are generated: how many tokens at most.
+    # The most tokens of a generated answer.
     new_tokens: ClassVar[int] = 10
 
     def load(self, split: str, source: Source) -> list[Item]:
@@ -52,17 +52,17 @@ class Task(ABC):
         """Return the items of a known split."""
 
     def is_right(self, line: str, item: Item) -> bool:
-        """Tell whether a generated line is right: by default if it begins with the answer."""
+        """Return whether a generated line is right: by default, if it starts with the answer."""
         answer = re.escape(item.answer.strip())
         return re.match(rf"{answer}(?!\w)", line, re.IGNORECASE) is not None
 
     @abstractmethod
     def floors(self, items: Sequence[Item]) -> dict[str, float]:
-        """Return what rules without knowledge score on these items, in percent."""
+        """Return the accuracy of chance baselines on these items, in percent."""
 
     @abstractmethod
     def rephrased(self, item: Item) -> dict[str, Item]:
-        """Return the same question asked in other words, by the name of the wording."""
+        """Return rephrased versions of the question, by name."""
 
 
 def task_problem(task: Any) -> str:

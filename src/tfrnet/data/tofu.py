@@ -33,9 +33,9 @@ Boundary = Literal["open-unlearning", "answer"]
 
 @dataclass(frozen=True)
 class TofuRow:
-    """One question. Only rows of perturbed splits have wrong answers, and not all a paraphrase.
+    """One question. Only rows of perturbed splits have wrong answers; some have no paraphrase.
 
-    `number` is its place in the file, from 0; it does not make two rows different.
+    `number` is its row in the file, from 0, which does not count in comparisons.
     """
 
     question: str
@@ -46,7 +46,7 @@ class TofuRow:
     number: int = field(default=0, compare=False)
 
     def right_answer(self) -> str:
-        """Return what a truth ratio holds against the wrong answers: the paraphrase if any."""
+        """Return the answer that a truth ratio takes as right: the paraphrase, if any."""
         return self.paraphrased_answer or self.answer
 
 
@@ -79,7 +79,7 @@ def _row(row: dict[str, Any], key: str) -> TofuRow:
 def tofu_prompt(
     question: str, tokenizer: PreTrainedTokenizerBase, template: Template = "qa"
 ) -> str:
-    """Return the text after which the answer follows."""
+    """Return the prompt of a question."""
     if template == "qa":
         return f"Question: {question}\nAnswer: "
     if not tokenizer.chat_template:
@@ -88,7 +88,7 @@ def tofu_prompt(
         {"role": "system", "content": "You are a helpful assistant."},
         {"role": "user", "content": question},
     ]
-    # Some templates write today's date into the prompt; OpenUnlearning's is always the same.
+    # Some templates write today's date into the prompt; OpenUnlearning uses a fixed one.
     prompt: str = tokenizer.apply_chat_template(
         messages, tokenize=False, add_generation_prompt=True, date_string="10 Apr 2025"
     )
@@ -105,9 +105,9 @@ def encode_answer(
 ) -> Encoded:
     """Encode an answer with the end of the text as its last token.
 
-    OpenUnlearning counts as the prompt's tokens those of the prompt alone, its last space
-    included. Where a tokenizer joins that space with the answer's first word, that word's first
-    token is not scored; `answer` scores it.
+    OpenUnlearning skips as many tokens as the prompt alone has, with its last space. If the
+    tokenizer joins that space with the answer's first word, the answer's first token is not scored;
+    the boundary `answer` scores it.
     """
     if boundary == "answer":
         room = max_length - 1
@@ -117,5 +117,5 @@ def encode_answer(
     if len(ids) >= max_length:
         raise InputError(f"{label}: {len(ids)} tokens do not fit max_length {max_length}")
     if start > len(ids):
-        raise InputError(f"{label}: the answer has no token of its own to be scored")
+        raise InputError(f"{label}: the answer has no token of its own to score")
     return with_eos(Encoded(tuple(ids), start), tokenizer)

@@ -72,7 +72,7 @@ def test_checkpoints_are_the_quarters_of_a_stream():
     ("changes", "message"),
     [
         ({"experiments": ("nope",)}, "unknown experiment 'nope'"),
-        ({"streams": ("tofu",)}, "the forget task 'tofu' is none of arithmetic"),
+        ({"streams": ("tofu",)}, "unknown forget task 'tofu'; choose arithmetic"),
         ({"seeds": (1000,)}, "seed 1000 cannot be reported"),
         ({"seeds": (-1,)}, "seed -1"),
         ({"seeds": ()}, "no seeds"),

@@ -1,4 +1,4 @@
-"""BoolQ: yes/no questions about a passage, asked as lm-evaluation-harness asks them."""
+"""BoolQ: yes/no questions about a passage, in the format of lm-evaluation-harness."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FILES = {"train": "boolq/train.jsonl", "validation": "boolq/dev.jsonl"}
 
 
 class BoolQ(Task):
-    """Passages repeat, also between the splits, so the passage is the group."""
+    """Passages repeat, even across splits, so items are grouped by passage."""
 
     name = "boolq"
     label = "BoolQ"
@@ -26,18 +26,18 @@ class BoolQ(Task):
     fixed_choices = True
 
     def _load(self, split: str, source: Source) -> list[Item]:
-        # SuperGLUE's copy is the harness's: its passage is "title -- passage", its label 0 or 1.
+        # The harness uses SuperGLUE's copy: its passage is "title -- passage", its label 0 or 1.
         hub = HubFile("aps/super_glue", "boolq", split)
         rows = read_rows(_FILES[split], hub, source)
         return [_item(row, f"boolq/{split}/{number}") for number, row in enumerate(rows)]
 
     def floors(self, items: Sequence[Item]) -> dict[str, float]:
-        """Always saying yes, and a coin."""
+        """Always answering yes, and guessing."""
         yes = sum(item.answer == "yes" for item in items)
         return {"always yes": 100 * yes / len(items), "random": 50.0}
 
     def rephrased(self, item: Item) -> dict[str, Item]:
-        """Other orders, other candidates, an injected beginning of the answer."""
+        """Another order, other choices, and an injected start of the answer."""
         passage, question = item.fields["passage"], item.fields["question"]
         truths = ("False", "True")
         first = f"Question: {question}?\n"

@@ -1,4 +1,4 @@
-"""OpenBookQA: four-way elementary science, asked as lm-evaluation-harness asks it."""
+"""OpenBookQA: four-way elementary science, in the format of lm-evaluation-harness."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FILES = {
 
 
 class OpenBookQA(Task):
-    """Stems repeat, also between the splits, so the stem is the group."""
+    """Questions repeat, even across splits, so items are grouped by question."""
 
     name = "openbookqa"
     label = "OpenBookQA"
@@ -33,13 +33,13 @@ class OpenBookQA(Task):
         return [_item(row, f"openbookqa/{split}/{number}") for number, row in enumerate(rows)]
 
     def floors(self, items: Sequence[Item]) -> dict[str, float]:
-        """The longest choice (the first of equals), and a die."""
+        """Taking the longest choice (the first of equals), and guessing."""
         longest = sum(max(item.choices, key=len) == item.answer for item in items)
         random = sum(1 / len(item.choices) for item in items)
         return {"longest choice": 100 * longest / len(items), "random": 100 * random / len(items)}
 
     def rephrased(self, item: Item) -> dict[str, Item]:
-        """Other frames, and letters in place of the choices."""
+        """Other templates, and letters in place of the choices."""
         stem = item.fields["stem"]
         letters = tuple("ABCDEFGH"[: len(item.choices)])
         lines = "\n".join(f"{a}. {text}" for a, text in zip(letters, item.choices, strict=True))

@@ -1,1 +1,1 @@
-"""TFR-Net: the order is in model.py, each equation a pure function in the file of its name."""
+"""TFR-Net: model.py has the order of steps; every equation is a pure function."""

@@ -47,9 +47,9 @@ _STEPS: dict[str, Update] = {
 
 
 class TFRNet(Unlearner[ChannelState]):
-    """The method on one model, in memory. `tfrnet.Session` adds the state on disk.
+    """TFR-Net on one model, in memory. `tfrnet.Session` adds the state on disk.
 
-    The model's weights are never touched; the mask scales what projections return until `detach`.
+    The weights are never changed; a mask scales the outputs of projections until `detach`.
     """
 
     method = "tfr"
@@ -62,7 +62,7 @@ class TFRNet(Unlearner[ChannelState]):
     has_mask = True
     shares_work = True
     can_be_compiled = True
-    # Passes have been made smaller by now; what is left are numbers of every channel.
+    # Passes have already been made smaller; what remains is data per channel.
     saves_memory = (
         "a new state with fewer retain_examples, guard_examples or memory_rows, or with "
         "step=select, needs less"
@@ -87,7 +87,7 @@ class TFRNet(Unlearner[ChannelState]):
             )
         self._untouched: Untouched | None = None
         if self.passes.compiled:
-            # Here too, before there is a state; the compiler is imported only where it is needed.
+            # Checked before a state exists; imported here because the compiler is slow to import.
             from tfrnet.masking.compiled import refuse_uncompilable
 
             refuse_uncompilable(model, [model.get_submodule(each.name) for each in self._index])
@@ -124,7 +124,7 @@ class TFRNet(Unlearner[ChannelState]):
         config = self.config
         if config.step not in SOLVED:
             return 0
-        # As the scores hold them, and as rows to be kept.
+        # Twice: in the scores and in the constraints.
         retain = 2 * min(config.retain_examples, len(self._retain_encoded))
         guard = len(self._guard_encoded) if config.hold_guard and config.use_retain else 0
         return retain + guard + config.memory_rows
@@ -146,13 +146,13 @@ class TFRNet(Unlearner[ChannelState]):
         return super().state_problem(tensors, layout) or channel_problem(tensors, channels)
 
     def restore(self, state: ChannelState) -> None:
-        """Make a state the current one, bit for bit, where the model computes."""
+        """Make a state the current one, bit for bit, on the model's device."""
         super().restore(state.to(self.mask.home))
 
     def _propose(
         self, name: str, forget: list[Encoded], say: Report, account: Account
     ) -> Proposal[ChannelState]:
-        # First, since it looks inside the model, which compiled layers do not allow.
+        # First, since it uses hooks inside the model, which compiled layers do not allow.
         retain, update = self._plan(forget, say, account)
         with self.mask.compiled() if self.passes.compiled else nullcontext():
             return self._work_out(name, forget, retain, update, say, account)
@@ -160,14 +160,14 @@ class TFRNet(Unlearner[ChannelState]):
     def _plan(
         self, forget: list[Encoded], say: Report, account: Account
     ) -> tuple[list[Encoded], Update]:
-        """Return the request's retain examples, and how the mask is moved."""
+        """Return the request's retain examples and the function that moves the mask."""
         config = self.config
         if config.step != "calibrate":
             return self._retain_sample(config.retain_examples), _STEPS[config.step]
         known = self._retain_encoded
         with account.time("levels"):
             say("comparing with retain examples")
-            # Under a worn mask, all that is unknown lies deeper.
+            # Without the mask: under it, unknown answers would be less likely than they really are.
             self.mask.set(torch.ones_like(self.state.mask))
             if self._untouched is None or self._untouched.retain is not known:
                 self._untouched = Untouched.of(self.model, known, self._losses, self._options)

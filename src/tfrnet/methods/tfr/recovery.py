@@ -1,4 +1,4 @@
-"""Bringing dormant channels back that the retained abilities need."""
+"""Recovery: raising dormant channels that retained abilities need."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def recovery_score(
 def recovery_set(
     pool: torch.Tensor, score: torch.Tensor, suppressed: torch.Tensor, threshold: float
 ) -> torch.Tensor:
-    """Return the indices of U (eq. recovery_selection): pooled, worth it, not suppressed just now.
+    """Return the indices of U (eq. recovery_selection): in the pool and above the threshold.
 
-    `suppressed` are the indices of P.
+    Without `suppressed`, the indices of P.
     """
     chosen = pool & (score > threshold)
     chosen[suppressed] = False
@@ -51,7 +51,7 @@ def recovery_set(
 
 
 def recover(mask: torch.Tensor, recovered: torch.Tensor, strength: float) -> torch.Tensor:
-    """Return the mask with a share of what is missing restored, clipped to [0, 1]."""
+    """Return the mask with the recovered channels raised towards 1, clipped to [0, 1]."""
     result = mask.clone()
     result[recovered] += strength * (1 - result[recovered])
     return result.clamp(0, 1)

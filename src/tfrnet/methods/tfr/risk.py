@@ -1,4 +1,4 @@
-"""From scores to the risk of the current request."""
+"""The risk of every channel for the current request."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ def standardise(scores: torch.Tensor, widths: Sequence[int]) -> torch.Tensor:
 
 @lru_cache(maxsize=4)
 def _places_by_width(widths: tuple[int, ...], device: torch.device) -> list[torch.Tensor]:
-    """Return where the channels of modules are, a table [modules, width] for each width there is.
+    """Return the channel indices of all modules, one table [modules, width] per width.
 
-    A model has hundreds of modules but few widths: all modules of one are standardised at once.
+    A model has hundreds of modules but few widths, so all modules of a width are standardised at
+    once.
     """
     starts: dict[int, list[int]] = {}
     for width, end in zip(widths, accumulate(widths), strict=True):

@@ -40,7 +40,7 @@ _FLOAT16_LOSS_SCALE = 1024.0
 
 @dataclass(frozen=True)
 class ScoreOptions:
-    """How scoring runs; nothing here changes the scores beyond rounding, but `tokens`."""
+    """How scoring runs. Only `tokens` changes the scores beyond rounding."""
 
     batch_size: int = 8
     tokens: Literal["all", "answer"] = "all"
@@ -50,15 +50,15 @@ class ScoreOptions:
     team: Team = SOLO
 
     def groups(self, examples: Sequence[Encoded]) -> list[list[int]]:
-        """Return which examples go through the model together."""
+        """Return the batches as indices of examples."""
         return batches(examples, self.batch_size, max_tokens=self.max_tokens)
 
 
 @dataclass(frozen=True)
 class ExampleGradients:
-    """dL(x)/dm [B, C] and L(x) [B] of every example, where the model computes.
+    """dL(x)/dm [B, C] and L(x) [B] of every example, on the model's device.
 
-    In place of the loss L there may be another number per example.
+    L may be the loss or another objective.
     """
 
     gradients: torch.Tensor
@@ -71,8 +71,8 @@ class ChannelScores:
 
     `magnitude` is psi of eq. channel_score; `signed` the same without the absolute value;
     `gradient` and `square` are the mean of dL/dm and of its square, without division by |T_x|;
-    in `gradient` an example whose loss has reached the ceiling counts 0. `examples` are there only
-    where they were asked for.
+    in `gradient` an example whose loss has reached the ceiling counts 0. `examples` is None unless
+    asked for.
     """
 
     magnitude: torch.Tensor
@@ -86,7 +86,7 @@ class ChannelScores:
 
 @dataclass(frozen=True)
 class ScoreSet:
-    """Examples whose scores are wanted apart from those of other sets."""
+    """Examples to be scored separately from other sets."""
 
     examples: Sequence[Encoded]
     ceiling: float = math.inf
@@ -108,7 +108,7 @@ def score_channels(
 def score_sets(
     mask: ChannelMask, sets: Sequence[ScoreSet], options: ScoreOptions
 ) -> list[ChannelScores]:
-    """Score every channel on several sets, whose examples share passes: fewer and fuller ones."""
+    """Score every channel on several sets, whose examples share passes to save time."""
     examples = [example for each in sets for example in each.examples]
     owners = torch.tensor([i for i, each in enumerate(sets) for _ in each.examples])
     groups = options.groups(examples)
@@ -184,7 +184,7 @@ def gradients_of(
     options: ScoreOptions,
     objective: Objective = answer_losses,
 ) -> ExampleGradients:
-    """Return the gradients of all examples, in their order, without scores made of them."""
+    """Return the gradients of all examples, in order."""
     groups = options.groups(examples)
 
     def of_part(part: list[int]) -> Tensors:
@@ -202,7 +202,7 @@ def gradients_of(
 def _in_order(
     parts: Sequence[tuple[torch.Tensor, torch.Tensor]], groups: Sequence[Sequence[int]]
 ) -> ExampleGradients:
-    """Return what came group by group in the order of the examples."""
+    """Return results of groups in the order of the examples."""
     count = sum(map(len, groups))
     first, home = parts[0][0], parts[0][0].device
     gradients = torch.empty(count, first.shape[1], dtype=first.dtype, device=home)
@@ -225,7 +225,7 @@ def _joined(
     of_part: Callable[[list[int]], Tensors],
     options: ScoreOptions,
 ) -> Tensors:
-    """Return what comes of a group's examples, from as many parts as the memory makes of it."""
+    """Return a group's results, computed in as many parts as memory requires."""
 
     def sparing(part: list[int]) -> Tensors:
         with checkpointed(mask.model, True):
@@ -260,7 +260,7 @@ def _batch_gradients(
         gradient, losses = _mask_gradients(mask, batch, positions, scale, objective)
         if scale == 1.0 or bool(gradient.isfinite().all()) or not bool(losses.isfinite().all()):
             return gradient, counted.to(gradient), losses
-        # The scaled gradients left float16's range; smaller ones may not.
+        # The scaled gradients overflowed float16; with a smaller scale they may not.
         scale /= 32
 
 
@@ -273,7 +273,7 @@ def _mask_gradients(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     with torch.enable_grad(), mask.per_example(batch.size, batch.length, positions) as leaves:
         losses = objective(mask.model, batch)
-        # The sum keeps the examples apart: each leaf row receives its own example's gradient.
+        # Summing does not mix examples: each leaf row receives its own example's gradient.
         (losses.sum() * scale).backward()  # type: ignore[no-untyped-call]
     found = [torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for leaf in leaves]
     gradient = torch.cat([part.to(mask.home) for part in found], dim=1)

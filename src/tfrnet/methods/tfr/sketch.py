@@ -1,8 +1,8 @@
-"""A few rows that stand for many: Frequent Directions (Ghashami et al., 2016).
+"""A matrix sketch of fixed size: Frequent Directions (Ghashami et al., 2016).
 
-The sketch B of rows A keeps |A v|^2 for every direction v up to |A|^2 / n in all (Frobenius norm),
-with n rows, however many rows have gone into it. So a state of fixed size remembers in which
-directions of the mask it would bring back what was forgotten.
+The sketch B of rows A has n rows, however many A has, and keeps |A v|^2 for every direction v up to
+|A|^2 / n (Frobenius norm). So a state of fixed size remembers which directions of the mask would
+bring back what was forgotten.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import torch
 
 
 def with_rows(sketch: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    """Return a sketch of the same size [n, C] that also stands for the rows [m, C]."""
+    """Return a sketch of the same size [n, C] that includes the rows [m, C]."""
     used = sketch[sketch.any(1)]
     stacked = torch.cat([used, rows.to(sketch)])
     room = len(sketch)

@@ -1,4 +1,4 @@
-"""The whole state of the method: the mask and what is remembered of each channel."""
+"""The state of TFR-Net: the mask and the memory of each channel."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _TRAJECTORY = ("risk", "velocity", "variance", "hits", "priority")
 class ChannelState:
     """What one commit replaces as a unit. All tensors are flat float32 over the channels.
 
-    `fisher` is there only with the steps beyond the paper. `forgotten` [rows, channels] stands for
-    what earlier requests made the model forget, where that is to be remembered.
+    `fisher` is None with the paper's step. `forgotten` [rows, channels] is a sketch of what earlier
+    requests made the model forget, if `memory_rows` asks for one.
     """
 
     mask: torch.Tensor
@@ -34,7 +34,7 @@ class ChannelState:
         device: torch.device | None = None,
         memory_rows: int = 0,
     ) -> ChannelState:
-        """Return the state before the first request: everything on, nothing remembered."""
+        """Return the state before the first request: mask of ones, empty memory."""
         ones = torch.ones(channels, device=device)
         zeros = [torch.zeros_like(ones) for _ in _TRAJECTORY]
         fisher = torch.zeros_like(ones) if with_fisher else None
@@ -62,12 +62,12 @@ class ChannelState:
         return named
 
     def digest(self) -> str:
-        """Return a hash of every name and value: equal states, and only they, have the same."""
+        """Return a hash of all names and values."""
         return tensors_digest(self.tensors())
 
 
 def channel_problem(tensors: Mapping[str, torch.Tensor], channels: int) -> str:
-    """Return what is wrong with the tensors of a state over so many channels, or nothing."""
+    """Return what is wrong with the tensors of a state with this many channels, or nothing."""
     for name, tensor in tensors.items():
         expected = (len(tensor), channels) if name == "forgotten" else (channels,)
         if tensor.dtype != torch.float32 or tensor.shape != expected:

@@ -51,8 +51,8 @@ def lower(
 ) -> torch.Tensor:
     """Return clip(mask - size * direction, 0, 1), within the sparsity cap (the other steps).
 
-    Of the channels that would become dormant, those of the largest direction do, as many as the
-    cap has room for; the others stay where they are.
+    If more channels would become dormant than the cap allows, those with the largest direction do;
+    the others stay where they are.
     """
     moved = (mask - size * direction).clamp(0, 1)
     falling = dormant(moved, dormant_threshold) & ~dormant(mask, dormant_threshold)

@@ -11,7 +11,7 @@ from tfrnet.methods.tfr.config import TFRConfig
 
 @dataclass(frozen=True)
 class Trajectory:
-    """Five numbers per channel, in the names of the method's contract."""
+    """Five numbers per channel; the names are part of the state's format."""
 
     risk: torch.Tensor
     velocity: torch.Tensor
@@ -34,7 +34,7 @@ def risk_variance(
 
 def hit_threshold(chi: torch.Tensor, quantile: float) -> torch.Tensor:
     """Return kappa_t: a quantile of the strictly positive risks, 0 where there is none."""
-    # In float64, so that interpolation does not round onto a risk that it should lie below.
+    # In float64, so that interpolation does not round up to the next risk.
     positive = chi[chi > 0].double()
     return positive.quantile(quantile) if positive.numel() else positive.new_zeros(())
 

@@ -1,4 +1,4 @@
-"""The live model of one request, asked under masks that are only tried."""
+"""The live model during one request: scores and losses under trial masks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tfrnet.unlearner import Report
 
 @dataclass(frozen=True, kw_only=True)
 class RequestExamples:
-    """The examples of one request: to forget, a sample to retain, the guard's, all to retain."""
+    """The examples of one request; `retain` is a sample of `all_retain`."""
 
     name: str
     forget: list[Encoded]
@@ -37,9 +37,9 @@ class RequestExamples:
 
 @dataclass(frozen=True, kw_only=True)
 class TrialModel:
-    """Scores and losses of a request's examples, under the mask that each question names.
+    """Computes scores and losses of a request's examples under a given mask.
 
-    A question leaves its mask on the model; whoever works a request out puts the state's back.
+    Each call leaves its mask on the model; the caller restores the state's mask at the end.
     """
 
     mask: ChannelMask
@@ -70,7 +70,7 @@ class TrialModel:
         return forget, retain
 
     def forget_gradients(self, mask: torch.Tensor, objective: Objective) -> ExampleGradients:
-        """Return an objective of every forget example, and its gradient."""
+        """Return the objective of every forget example and its gradient."""
         with self.cost.time("margins"):
             self.mask.set(mask)
             self.report("scoring forget examples")

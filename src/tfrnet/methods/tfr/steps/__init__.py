@@ -1,1 +1,1 @@
-"""The ways to move the mask: the paper's (select), Fisher-weighted, and solved (the default)."""
+"""The steps that move the mask: select (the paper's), fisher, solve (the default), calibrate."""

@@ -1,7 +1,7 @@
-"""Solved steps until every forget example is as unknown as other answers are, and no further.
+"""Solved steps that lower every forget example to the level of unknown answers, and no further.
 
-Beyond the paper. As `solve_update`, but each example has its own level (`levels`), those that have
-reached it are held there, and there are as many short steps as it takes.
+Beyond the paper. Like `solve_update`, but each example has its own target (`levels`), examples that
+have reached it are held there, and steps are short and as many as needed.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ if TYPE_CHECKING:
 Losses = Callable[[list[Encoded]], torch.Tensor]
 
 _LEAST_REACH = 0.1
-# The share of a request's retain examples that are those nearest to it; the rest are drawn.
+# The share of retain examples that are the nearest to the request; the rest are a random sample.
 _NEAR = 0.5
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What the untouched model says of a request.
+    """What the untouched model says about a request.
 
-    `retain` are its retain examples and `retain_losses` theirs, `rivals` other answers to its
-    prompts, `odds` what is lowered and how far.
+    `retain` and `retain_losses` are its retain examples and their losses, `rivals` other answers to
+    its prompts, `odds` the objective to lower with its targets.
     """
 
     retain: list[Encoded]
@@ -56,9 +56,9 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Untouched:
-    """The retained examples as the untouched model sees them: states of prompts, and losses.
+    """Prompt states and losses of the retain examples under the untouched model.
 
-    It hangs on nothing but the model and the examples, so a resumed stream finds the same again.
+    They depend only on the model and the examples, so a resumed stream gets the same.
     """
 
     retain: list[Encoded]
@@ -69,7 +69,7 @@ class Untouched:
     def of(
         cls, model: PreTrainedModel, retain: list[Encoded], losses: Losses, options: ScoreOptions
     ) -> Untouched:
-        """Look at retained examples with a model whose mask is all ones."""
+        """Run the retain examples through a model whose mask is all ones."""
         return cls(retain, prompt_states(model, retain, options), losses(retain))
 
     def calibrate(
@@ -81,7 +81,7 @@ class Untouched:
         options: ScoreOptions,
         config: TFRConfig,
     ) -> Calibration:
-        """Look at a request with the same model; `order` says which other examples are drawn."""
+        """Calibrate a request on the same model; `order` is a random order of retain examples."""
         cosines = likeness(prompt_states(model, forget, options), self.states)
         forms = [
             form_of(example, [self.retain[i] for i in places])
@@ -107,7 +107,7 @@ class Untouched:
 
 
 def mixed(first: list[int], order: list[int], count: int) -> list[int]:
-    """Return `count` places: the first ones, then others in their order."""
+    """Return `count` indices: the first ones, then others in the given order."""
     known = set(first)
     return [*first, *[i for i in order if i not in known][: count - len(first)]]
 
@@ -120,7 +120,7 @@ def calibrate_update(
     model: TrialModel,
     config: TFRConfig,
 ) -> Candidate:
-    """Return the mask after as many steps as it takes, or as the guard allows."""
+    """Return the candidate after as many steps as needed, or as the guard allows."""
     steps = SolvedSteps(
         state,
         scores,
@@ -137,7 +137,7 @@ def calibrate_update(
         if not bool((falls > 0).any()) or steps.reach < _LEAST_REACH:
             break
         if not steps.take(forget.gradients, falls).verdict.accepted:
-            # The guard's tolerance is used up: what is still known stays so.
+            # The guard's tolerance is used up, so some examples stay above their level.
             break
     remembered, note = state.forgotten, steps.idle_reason("at its level")
     if steps.attempts and steps.verdict.accepted:

@@ -1,4 +1,4 @@
-"""What the steps share: the risk of every channel, recovery, and a tentative state."""
+"""What the steps share: the risk of every channel, recovery, and the candidate state."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tfrnet.methods.tfr.trajectory import Trajectory, advance
 
 @dataclass(frozen=True)
 class RiskScores:
-    """What the scores under the incoming mask say of every channel."""
+    """Scores, risk and trajectory of every channel under the incoming mask."""
 
     forget: ChannelScores
     retain: ChannelScores
@@ -28,7 +28,7 @@ class RiskScores:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A tentative state and what led to it."""
+    """A candidate for the new state, with the guard's verdict."""
 
     state: ChannelState
     verdict: Verdict
@@ -51,7 +51,7 @@ def score_risk(
     widths: list[int],
     config: TFRConfig,
 ) -> RiskScores:
-    """Standardise the scores, contrast them, and advance the trajectory."""
+    """Compute the risk from the scores and advance the trajectory."""
     # Suppressing a channel raises the loss where dL/dm is negative.
     forget_score = -forget.signed if config.signed_scores else forget.magnitude
     retain_standardised = standardise(retain.magnitude, widths)
@@ -67,7 +67,7 @@ def score_risk(
 
 
 def recovery_pool(state: ChannelState, scores: RiskScores, config: TFRConfig) -> torch.Tensor:
-    """Return which suppressed channels may be raised: those of low risk, now and before."""
+    """Return which suppressed channels may be raised: those of low risk now and before."""
     if not config.use_recovery:
         return torch.zeros_like(state.mask, dtype=torch.bool)
     pool = (state.mask < 1) & (scores.chi <= config.current_risk_ceiling)

@@ -1,7 +1,7 @@
-"""The Fisher-weighted step: many channels a little, instead of a few all the way.
+"""The Fisher-weighted step: moves many channels a little, instead of a few all the way.
 
 Beyond the paper. A channel moves in proportion to how much suppressing it raises the forget loss,
-less how much it raises the retain loss, over how sensitive the retain loss is to it at all.
+minus how much it raises the retain loss, divided by how sensitive the retain loss is to it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def fisher_update(
                 return Candidate(refused, tried, moved, attempts=attempts)
             break
         lowered, verdict = trial, judge(guard_before, tried.after, config)
-        # The next step starts a notch above what the guard has just allowed.
+        # The next step starts slightly larger than the one that the guard just accepted.
         size = min(config.suppress_strength, size / config.backtrack_factor)
 
     suppressed = (lowered < state.mask).nonzero().flatten()
@@ -66,7 +66,7 @@ def fisher_update(
         if with_recovered.accepted:
             verdict = with_recovered
         else:
-            # The steps alone have passed; recovery is what would break the guard.
+            # The steps alone passed the guard; only recovery fails it.
             mask, recovered = lowered, 0
     after = ChannelState(mask, scores.trajectory, fisher)
     note = "" if attempts else "nothing to do: every example is over forget_ceiling already"
@@ -76,7 +76,7 @@ def fisher_update(
 def step_direction(
     forget: ChannelScores, retain: ChannelScores, fisher: torch.Tensor, config: TFRConfig
 ) -> torch.Tensor:
-    """Return where a step goes; with `use_retain=False` the forget gradient alone decides."""
+    """Return the direction of a step; with `use_retain=False`, the forget gradient alone."""
     gradient = retain.gradient
     if not config.use_retain:
         gradient, fisher = torch.zeros_like(gradient), torch.ones_like(fisher)
@@ -84,7 +84,7 @@ def step_direction(
 
 
 def _judge_step(request_before: float, before: float, after: float, config: TFRConfig) -> Verdict:
-    """Ask the guard of one step: the tighter of the step's and the request's limit."""
+    """Return the guard's verdict on one step, by the tighter of the step's and request's limits."""
     request = judge(request_before, after, config)
     step_limit = guard_limit(before, config.step_guard, 0)
     if config.use_guard and step_limit < request.limit:

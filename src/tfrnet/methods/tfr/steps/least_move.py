@@ -6,9 +6,9 @@ is the move s that minimises
 
     1/2 sum c s^2  +  sum_k a_k/2 |F_k s - f_k|^2      over  lowest <= s <= highest
 
-Each forget example has its own equation, so that none is forgotten twice and another not at all.
-There are as many unknowns as channels but few rows, so it is solved in the rows' space, where it
-is smooth, by Newton's method.
+Each forget example has its own equation, so no example is forgotten at the expense of another.
+There are as many unknowns as channels but few rows, so the dual problem over the rows, which is
+smooth, is solved by Newton's method.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from scipy.optimize import brentq
 _ITERATIONS = 200
 _BLOCK = 1 << 16
 _TOLERANCE = 1e-8
-# A step whose end is this much flatter than its start is gone whole.
+# A full Newton step is taken if the slope at its end is this much flatter than at its start.
 _FLAT = 0.1
 _SHORTEST = 1e-30
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """The least and the most that each channel may be lowered."""
+    """The minimum and maximum by which each channel may be lowered."""
 
     lowest: torch.Tensor
     highest: torch.Tensor
 
     def within(self, move: torch.Tensor) -> torch.Tensor:
-        """Return the move with every channel inside its bounds."""
+        """Return the move clipped to the bounds."""
         return torch.minimum(torch.maximum(move, self.lowest), self.highest)
 
     def only(self, channels: torch.Tensor) -> Bounds:
-        """Return the bounds with all but the given channels held where they are."""
+        """Return the bounds with all but the given channels fixed."""
         free = torch.zeros_like(self.lowest)
         free[channels] = 1
         return Bounds(self.lowest * free, self.highest * free)
@@ -48,10 +48,10 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Rows:
-    """Gradients [n, C] of some values, how far these are to fall [n], and how strictly.
+    """Gradients [n, C] of some values, the wanted falls [n] of these, and how strictly.
 
-    To lower a mask by s lowers a value by its row times s; to give something back is a negative
-    fall, to hold it in place none.
+    Lowering the mask by s lowers a value by its row times s. A negative fall raises the value, a
+    fall of 0 holds it in place.
     """
 
     gradients: torch.Tensor
@@ -61,7 +61,7 @@ class Rows:
 
 def least_move(wanted: Sequence[Rows], cost: torch.Tensor, bounds: Bounds) -> torch.Tensor:
     """Return how far each channel is lowered."""
-    # In units of 1/sqrt(cost) the first term is that of a plain least-norm problem.
+    # Scaled by sqrt(cost), the problem becomes a plain least-norm problem.
     unit = cost.rsqrt()
     # In place: with many retain rows these are the largest tensors of a request.
     rows = torch.cat([part.gradients for part in wanted]).mul_(unit)
@@ -77,10 +77,10 @@ def least_move(wanted: Sequence[Rows], cost: torch.Tensor, bounds: Bounds) -> to
 def least_norm(rows: torch.Tensor, wanted: torch.Tensor, bounds: Bounds) -> torch.Tensor:
     """Return the v within bounds that minimises |v|^2 + |rows v - wanted|^2.
 
-    At the solution v = clip(rows^T y) with y = wanted - rows v. That equation in y is the gradient
-    of a convex function, piecewise quadratic: Newton's steps on it end after a few. In float64,
-    since the rows of real models are so alike and so steep that their products span sixteen orders
-    of magnitude: in float32 the matrix of a Newton step is not even positive.
+    At the solution v = clip(rows^T y) with y = wanted - rows v. That is the gradient in y of a
+    convex, piecewise quadratic function, which Newton's method minimises in a few steps. It runs in
+    float64: the rows of real models are so similar that in float32 the Newton matrix is not even
+    positive definite.
     """
     tall, wanted = _Tall(rows), wanted.double()
     wide = Bounds(bounds.lowest.double(), bounds.highest.double())
@@ -92,7 +92,7 @@ def least_norm(rows: torch.Tensor, wanted: torch.Tensor, bounds: Bounds) -> torc
         pull = tall.transposed_times(y)
         v = wide.within(pull)
         missed = wanted - tall.times(v)
-        # Should so many steps be too few, the best of them is still better than no move.
+        # If the steps did not suffice, the last one is still better than no move.
         if (value := float(v @ v + missed @ missed)) < best:
             best, found = value, v
         slope = y - missed
@@ -110,7 +110,7 @@ def least_norm(rows: torch.Tensor, wanted: torch.Tensor, bounds: Bounds) -> torc
 
 @dataclass(frozen=True)
 class _Line:
-    """The function of y on the way from y towards another."""
+    """The dual function along a line."""
 
     y: torch.Tensor
     towards: torch.Tensor
@@ -120,16 +120,15 @@ class _Line:
     bounds: Bounds
 
     def rise(self, length: float) -> float:
-        """Return how steeply it rises after so much of the way."""
+        """Return the slope at a point of the line."""
         y, pull = self.y + length * self.towards, self.pull + length * self.change
         return float(self.towards @ (y - self.wanted) + self.change @ self.bounds.within(pull))
 
 
 def _length(line: _Line) -> float:
-    """Return how much of a Newton step to go: all of it, or to where the function rises again.
+    """Return the length of a Newton step: 1, or up to where the function starts to rise.
 
-    Nothing where it does not fall at all: what is left to gain is less than rounding, or a number
-    is not finite.
+    0 if it does not fall at all: the remaining gain is below rounding, or a number is not finite.
     """
     first, last = line.rise(0.0), line.rise(1.0)
     if not first < 0:

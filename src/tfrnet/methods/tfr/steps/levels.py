@@ -1,9 +1,9 @@
-"""How likely an answer is to be when the model does not know it: as likely as other answers.
+"""How likely an answer should be when the model does not know it: as likely as other answers.
 
-Beyond the paper. The others are answers of retained examples with a similar prompt. Where these
-are made of a few symbols (yes and no, digits), an answer is unknown when at its weakest token it is
-no likelier than a guess. Any other is unknown when it is no likelier, per token, than the others
-after the same prompt.
+Beyond the paper. The other answers are those of retain examples with a similar prompt. If these
+consist of a few symbols (yes and no, digits), an answer is unknown when its weakest token is no
+more likely than a guess. Otherwise it is unknown when it is no more likely, per token, than the
+other answers to the same prompt.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from tfrnet.models.forward import Batch, answer_logits, mean_by_example, token_l
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-# So many of the nearest retained examples show what an answer looks like.
+# The number of nearest retain examples that show what an answer looks like.
 _SHOWN = 48
-# Of so many tokens at most are answers that are written in symbols.
+# The most distinct tokens for answers to count as written in symbols.
 _SYMBOLS = 16
-# With so many other answers at most one is compared.
+# The most other answers that one is compared with.
 _RIVALS = 16
-# Log-odds among symbols of a guess; for a label it is that of chance, if that is higher.
+# Log-odds of a guess among symbols; for a label, those of chance if higher.
 _GUESS = -1.0
 _SMALLEST_LOSS = 1e-6
 
-# A prompt and an answer: what tells an example from others.
+# A prompt and an answer, which identify an example.
 Key = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 @dataclass(frozen=True)
 class Form:
-    """What answers to prompts like an example's look like: symbols, or whole answers as rivals."""
+    """What answers to similar prompts look like: a set of symbols, or whole answers as rivals."""
 
     symbols: tuple[int, ...]
     rivals: tuple[tuple[int, ...], ...] = ()
@@ -47,7 +47,7 @@ class Form:
 
 @dataclass(frozen=True)
 class Goal:
-    """What an example's answer looks like, and at which log-odds it is unknown."""
+    """The form of an example's answer, and the log-odds at which it counts as unknown."""
 
     form: Form
     level: float
@@ -56,7 +56,7 @@ class Goal:
 def form_of(example: Encoded, nearest: Sequence[Encoded], rivals: int = _RIVALS) -> Form:
     """Return the form of an example's answer, given retained examples, the nearest first."""
     own, shown = answer_of(example), [answer_of(other) for other in nearest[:_SHOWN]]
-    # Most of the nearest decide; a few of another kind do not matter.
+    # The majority of the nearest decides.
     counts = Counter(token for answer in shown for token in set(answer))
     symbols = {token for token, times in counts.items() if times > 1} | set(own)
     covered = sum(set(answer) <= symbols for answer in shown)
@@ -76,7 +76,7 @@ def rival_examples(example: Encoded, form: Form) -> list[Encoded]:
 def level_of(form: Form, rival_losses: Sequence[float], quantile: float) -> float:
     """Return the log-odds at which an answer of this form counts as unknown.
 
-    `quantile` 0 compares it with the likeliest rival, 0.5 with the one in the middle.
+    `quantile` 0 compares it with the most likely rival, 0.5 with the median one.
     """
     if form.symbols:
         return max(_GUESS, -math.log(len(form.symbols) - 1))
@@ -87,9 +87,9 @@ def level_of(form: Form, rival_losses: Sequence[float], quantile: float) -> floa
 
 
 class AnswerOdds:
-    """The number that a calibrated step lowers: the log-odds of every answer of a request.
+    """The objective that calibrated steps lower: the log-odds of every answer of a request.
 
-    Those of symbols are taken at the weakest token and among symbols, others per token.
+    For symbols they are taken at the weakest token, among the symbols; otherwise per token.
     """
 
     def __init__(self, goals: Mapping[Key, Goal]) -> None:
@@ -135,5 +135,5 @@ def answer_of(example: Encoded) -> tuple[int, ...]:
 
 
 def key_of(example: Encoded) -> Key:
-    """Return what tells an example from others."""
+    """Return the key of an example."""
     return example.ids[: example.answer_start], answer_of(example)

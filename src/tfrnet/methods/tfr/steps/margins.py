@@ -1,8 +1,8 @@
 """How sure the model is of an answer: its margin over rivals, and its log-odds.
 
-An answer that was learnt by heart has a loss near 0, and its gradient vanishes with it, though the
-channels that hold it are as many as ever. Margins and log-odds do not saturate: log-odds fall by
-the same amount whether the probability goes from 0.9999 to 0.999 or from 0.9 to 0.5.
+A memorised answer has a loss near 0, so its gradient vanishes although many channels still hold it.
+Margins and log-odds do not saturate: the log-odds fall by the same amount whether the probability
+goes from 0.9999 to 0.999 or from 0.9 to 0.5.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from tfrnet.models.forward import Batch, answer_logits, mean_by_example
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-# Losses below this are rounding; at it the log-odds are 13.8.
+# Smaller losses are rounding errors; here the log-odds are 13.8.
 _SMALLEST_LOSS = 1e-6
 
 
 class Rivals:
-    """The rivals of every answer token: the likeliest others that retained answers hold too.
+    """The rivals of every answer token: the most likely other tokens that occur in retain answers.
 
-    Rivals are found when an example is first seen and stay the same while the mask moves, so an
-    answer gives way to another answer, and not to whatever token a damaged model happens to say.
+    Rivals are fixed when an example is first seen, so an answer gives way to another answer and not
+    to whatever token a damaged model happens to prefer.
     """
 
     def __init__(
         self, allowed: Collection[int], count: int = 1, labels: Collection[int] = ()
     ) -> None:
-        """Let rivals be among the `allowed` tokens; any token may be one where they are too few.
+        """Choose rivals among the `allowed` tokens, or among all if these are too few.
 
         The rivals of an answer that is one of the `labels` are the other labels.
         """
@@ -46,7 +46,7 @@ class Rivals:
     def weakest_margins(self, model: PreTrainedModel, batch: Batch) -> torch.Tensor:
         """Return how far each answer is ahead of its first rival at its weakest token. [B].
 
-        Below 0 the model would say something else. It is smooth: -log mean exp(-margin).
+        Below 0 the model would say something else. The minimum is smoothed: -log mean exp(-margin).
         """
         margins = self._token_margins(model, batch, 1)
         lowest = torch.full((batch.size,), torch.inf, device=margins.device, dtype=margins.dtype)
@@ -62,7 +62,7 @@ class Rivals:
         """Return the logit of every answer token less the mean of its first rivals'. [T]."""
         logits = answer_logits(model, batch)
         targets = batch.targets.to(logits.device).unsqueeze(1)
-        # By example, not by batch: how examples are cut into batches may change on the way.
+        # Per example, not per batch: batches may be cut differently later.
         answers = torch.split(batch.targets.cpu(), batch.answer_tokens.tolist())
         keys = [
             (prompt, *answer.tolist())
@@ -81,10 +81,10 @@ class Rivals:
     def _likeliest(
         self, logits: torch.Tensor, targets: torch.Tensor, whole: torch.Tensor
     ) -> torch.Tensor:
-        """Return the likeliest other tokens at every position, the first first. [T, count].
+        """Return the most likely other tokens at every position, in descending order. [T, count].
 
-        `whole` [T] says which tokens are an answer by themselves. Where there are too few others,
-        the first takes the place of those that are missing.
+        `whole` [T] marks tokens that are an answer by themselves. If there are too few others, the
+        first is repeated.
         """
         others = logits.scatter(1, targets, -torch.inf)
         if self._allowed is not None:
@@ -100,20 +100,20 @@ class Rivals:
 
 
 def answer_tokens(examples: Iterable[Encoded]) -> set[int]:
-    """Return the tokens that the examples' answers hold."""
+    """Return the tokens that occur in the examples' answers."""
     return {token for example in examples for token in _answer(example)}
 
 
 def label_tokens(examples: Iterable[Encoded]) -> set[int]:
-    """Return the answers of one token that more than one example gives: yes and no, or classes."""
+    """Return the one-token answers that several examples share: yes and no, or class names."""
     answers = Counter(_answer(example) for example in examples)
     return {answer[0] for answer, times in answers.items() if len(answer) == 1 and times > 1}
 
 
 def without_depth(forget: Iterable[Encoded], labels: Collection[int] | None) -> torch.Tensor:
-    """Return whose answer has no deeper to go: a label, or (None) any of one token. [B].
+    """Return which examples skip `deep_margin`: labels, or without `labels` one-token answers. [B].
 
-    Behind the next label, a label is wrong; another word may still be ahead of all but one.
+    A label behind the next label is wrong already; another word may still be ahead of all but one.
     """
     return torch.tensor(
         [
@@ -145,5 +145,5 @@ def log_odds_gradients(gradients: torch.Tensor, losses: torch.Tensor) -> torch.T
 
 
 def certainty_weights(losses: torch.Tensor, sharpness: float) -> torch.Tensor:
-    """Return (1 - p)^sharpness: how little it matters what a sure answer loses of its log-odds."""
+    """Return (1 - p)^sharpness: the weight of an example, small where the answer is certain."""
     return (-torch.expm1(-losses.clamp(min=_SMALLEST_LOSS))) ** sharpness

@@ -1,4 +1,4 @@
-"""Which retained examples are most like those of a request: by what a model makes of the prompt."""
+"""The retain examples most similar to a request, by the model's hidden states of the prompts."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ def prompt_states(
 
 
 def likeness(asked: torch.Tensor, known: torch.Tensor) -> torch.Tensor:
-    """Return the cosines of states [n, D] with others [m, D], less the others' mean. [n, m]."""
+    """Return the cosine similarity of states [n, D] and [m, D], centred on the latter. [n, m]."""
     middle = known.mean(0)
     rows = torch.nn.functional.normalize(asked - middle, dim=1)
     return rows @ torch.nn.functional.normalize(known - middle, dim=1).T
 
 
 def ranked(cosines: torch.Tensor) -> torch.Tensor:
-    """Return the columns of each row, the nearest first. [n, m]."""
+    """Return the columns of each row, nearest first. [n, m]."""
     return cosines.argsort(dim=1, descending=True, stable=True)
 
 
 def nearest_to_any(cosines: torch.Tensor, count: int) -> list[int]:
     """Return `count` columns: each row's nearest first, then each row's second, and so on."""
-    # A column's turn is its best rank in any row.
+    # Ordered by a column's best rank in any row.
     turns = dict.fromkeys(ranked(cosines).T.flatten().tolist())
     return list(turns)[:count]

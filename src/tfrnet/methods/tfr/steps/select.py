@@ -1,4 +1,4 @@
-"""The paper's way to move the mask: a few channels, those that stay risky."""
+"""The paper's step: suppress the few channels of highest priority."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A few solved steps to where every forget example counts as forgotten, each within the guard.
+"""Solved steps until every forget example counts as forgotten, each within the guard.
 
 Beyond the paper. Which suppressed channels may be raised again is decided as in the paper; how far
-every channel moves is the solution of `least_move`. What a step has taken from retained examples
-beyond what was foreseen, the next one gives back.
+every channel moves is the solution of `least_move`. If a step changes retain examples more than
+predicted, the next one corrects that.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from tfrnet.methods.tfr.steps.margins import (
 from tfrnet.methods.tfr.suppression import lower
 from tfrnet.methods.tfr.trial_model import RequestExamples, TrialModel
 
-# A step aims this far below its target, so that none is spent on what the last one missed by.
+# A step aims this far below its target, so that no extra step is needed for a near miss.
 _BEYOND = 0.5
-# How much farther the next step may reach after one that went its whole way.
+# How much farther the next step may reach after one that was not shortened.
 _FARTHER = 1.5
 _LEAST_SHARE = 0.1
-# One step asks for so much of an example's log-odds back at most: rows foresee no more.
+# The most log-odds that one step restores: the linear prediction holds no further.
 _MOST_GIVEN_BACK = 2.0
 
 
@@ -50,12 +50,12 @@ def solve_update(
     model: TrialModel,
     config: TFRConfig,
 ) -> Candidate:
-    """Return the mask after `steps` solved steps, each shortened until the guard agrees."""
+    """Return the candidate after up to `steps` solved steps, each shortened to pass the guard."""
     steps = SolvedSteps(state, scores, guard_before, model, config)
     margins, deep = ForgetMargins(model.examples, config), False
     for _ in range(steps.allowed):
         forget = model.forget_gradients(steps.mask, margins.of(deep))
-        # What is not forgotten need not be remembered. After the last step that is only foreseen.
+        # Only what is forgotten is remembered; after the last step that is a prediction.
         forgotten = forget.gradients[(forget.values < 0) | deep]
         if deep or bool((forget.values <= config.forget_margin).all()):
             if not _is_cheap(steps.verdict, config):
@@ -83,10 +83,10 @@ def solve_update(
 
 
 class ForgetMargins:
-    """What is asked of a request's answers: how far they are ahead of their rivals."""
+    """The objectives of a request: how far its answers are ahead of their rivals."""
 
     def __init__(self, examples: RequestExamples, config: TFRConfig) -> None:
-        """Take rivals from the answers of all retained examples."""
+        """Take rivals from the answers of all retain examples."""
         labels = label_tokens(examples.all_retain) if config.labels else None
         allowed = answer_tokens(examples.all_retain)
         self._rivals = Rivals(allowed, config.deep_rivals, labels or ())
@@ -98,7 +98,7 @@ class ForgetMargins:
 
 
 class SolvedSteps:
-    """The mask of one request, moved by one solved step after another within the guard."""
+    """Moves the mask of one request by solved steps within the guard."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class SolvedSteps:
 
     @property
     def allowed(self) -> int:
-        """How many steps there may be: none where no channel may move."""
+        """The maximum number of steps: none if no channel may move."""
         return 0 if self._config.budget == 0 else self._config.steps
 
     def take(self, gradients: torch.Tensor, falls: torch.Tensor) -> Step:
@@ -145,7 +145,7 @@ class SolvedSteps:
         return step
 
     def idle_reason(self, low_enough: str) -> str:
-        """Say why no step was tried; `low_enough` is where the examples are already."""
+        """Return why no step was tried; `low_enough` says where the examples are."""
         if self._config.budget == 0:
             return "nothing to do: the budget is 0"
         return f"nothing to do: every example is {low_enough} already"
@@ -166,7 +166,7 @@ class SolvedSteps:
 
 @dataclass(frozen=True)
 class Step:
-    """A mask that was tried last, with what the guard says of it."""
+    """The last mask that was tried, with the guard's verdict."""
 
     mask: torch.Tensor
     verdict: Verdict
@@ -178,7 +178,7 @@ class Step:
 def guarded_step(
     mask: torch.Tensor, move: torch.Tensor, now: Verdict, model: TrialModel, config: TFRConfig
 ) -> Step:
-    """Go as much of a move as the guard allows, or try as often as is allowed."""
+    """Shorten a move until the guard accepts it or the tries are used up."""
     share = 1.0
     for tries in range(1, config.backtracks + 2):
         trial = lower(mask, move, share, config.dormant_threshold, config.max_sparsity)
@@ -191,20 +191,20 @@ def guarded_step(
 
 
 def wanted_falls(margins: torch.Tensor, target: torch.Tensor | float, reach: float) -> torch.Tensor:
-    """Return how far each margin is to fall in the next step: 0 where it is low enough."""
+    """Return how far each margin should fall in the next step: 0 if it is low enough."""
     falls = (margins - target + _BEYOND).clamp(max=reach)
     return torch.where(margins > target, falls, torch.zeros_like(falls))
 
 
 def forget_rows(gradients: torch.Tensor, falls: torch.Tensor, config: TFRConfig) -> list[Rows]:
-    """Return what is asked of the forget examples: to fall, or to stay where they are low."""
+    """Return the rows of the forget examples: to lower, or to hold if already low enough."""
     falling = falls > 0
     asked = Rows(gradients[falling], falls[falling], config.forget_stiffness)
     return [asked, *held_rows(gradients[~falling], config.memory_stiffness)]
 
 
 def move_cost(fisher: torch.Tensor, config: TFRConfig) -> torch.Tensor:
-    """Return what it costs to move each channel: more where retained answers depend on it."""
+    """Return the cost of moving each channel: higher if retain answers depend on it."""
     if not config.use_retain:
         return torch.ones_like(fisher)
     return fisher + config.fisher_damping * fisher.mean()
@@ -221,7 +221,7 @@ def solved_step(
     bounds = Bounds(torch.where(pool, mask - 1, torch.zeros_like(mask)), mask)
     move = least_move(wanted, cost, bounds)
     if config.budget is not None and config.budget < move.numel():
-        # The largest entries alone would fall short, so they are solved for again.
+        # Keeping only the largest entries would fall short, so solve again for these channels.
         largest = (move.abs() * cost.sqrt()).sort(descending=True, stable=True).indices
         move = least_move(wanted, cost, bounds.only(largest[: config.budget]))
     return move
@@ -235,7 +235,7 @@ def _is_cheap(verdict: Verdict, config: TFRConfig) -> bool:
 
 
 def _shorter(now: float, refused: Verdict, config: TFRConfig) -> float:
-    """Return the share of a refused step to try next, as if the loss rose with its square."""
+    """Return the share of a rejected step to try next, assuming a quadratic rise of the loss."""
     rise, allowed = refused.after - now, refused.limit - now
     if not math.isfinite(rise) or rise <= 0:
         return config.backtrack_factor
@@ -243,10 +243,10 @@ def _shorter(now: float, refused: Verdict, config: TFRConfig) -> float:
 
 
 class Constraints:
-    """All that a step is to leave in place: retain and guard examples, and what was forgotten.
+    """What a step must leave in place: retain examples, guard examples, and earlier requests.
 
-    Where they are given, retain examples are asked back to `untouched` losses, those of before the
-    first request, and other answers to the request's prompts (`rivals`) are held in place too.
+    With `untouched`, the losses before the first request, retain examples are restored to these;
+    `rivals`, other answers to the request's prompts, are held in place too.
     """
 
     def __init__(
@@ -278,11 +278,11 @@ class Constraints:
         return running_fisher(before, self._retain.mean_square(), self._config.fisher_decay)
 
     def take_step(self, guard_losses: torch.Tensor) -> None:
-        """Hear of an accepted step: the losses of the guard examples after it."""
+        """Record the guard losses after an accepted step."""
         self._guard_losses = guard_losses
 
     def rows(self, mask: torch.Tensor) -> list[Rows]:
-        """Return what is asked of all of them under the mask as it is now."""
+        """Return the rows of all constraints under the current mask."""
         wanted = []
         moved = mask is not self._start
         if self._config.use_retain:
@@ -309,12 +309,12 @@ class Constraints:
 
 
 class RetainConstraints:
-    """Rows of examples under the mask that a request begins with.
+    """Rows that hold examples in place, linearised at the start of the request.
 
-    What a step takes from them beyond what the rows foresee, the next one is asked to give back:
-    to where they were when the request began, not to the untouched model, since that would bring
-    what was forgotten back too. Where enough of that is remembered, they may be asked back to
-    their `untouched` losses all the same, a little in each step.
+    If a step changes them more than predicted, the next one restores them to where they were when
+    the request began, not to the untouched model, which would also restore what was forgotten. With
+    enough memory of earlier requests they may be restored to their `untouched` losses after all, a
+    little in each step.
     """
 
     def __init__(
@@ -324,7 +324,7 @@ class RetainConstraints:
         stiffness: float,
         untouched: torch.Tensor | None = None,
     ) -> None:
-        """Take gradients and losses of the examples; `stiffness` is shared out among them."""
+        """Take gradients and losses of the examples; `stiffness` is divided among them."""
         self.losses = self._asked = found.values
         self._most = math.inf
         if untouched is not None:
@@ -337,22 +337,22 @@ class RetainConstraints:
         self._stiffness = stiffness
 
     def mean_square(self) -> torch.Tensor:
-        """Return the mean over rows of their squares: the Fisher's diagonal."""
+        """Return the mean square of the rows: the diagonal of the Fisher matrix."""
         norms: torch.Tensor = torch.linalg.vector_norm(self._rows, dim=0)
         return norms.square() / len(self._rows)
 
     def each(self, losses: torch.Tensor) -> Rows:
-        """Return what is asked of every example, given its loss now."""
+        """Return one row per example, given its current loss."""
         lost = log_odds(self._asked) - log_odds(losses.to(self.losses))
         lost = self._weights * lost.clamp(max=self._most)
         return Rows(self._rows, -lost.to(self._rows), self._stiffness / len(self._rows))
 
     def together(self, losses: torch.Tensor) -> Rows:
-        """Return what is asked of the sum of their losses."""
+        """Return one row for the sum of the losses."""
         risen = (losses.to(self.losses) - self.losses).sum().reshape(1)
         return Rows(self._sum, risen.to(self._sum), self._stiffness)
 
 
 def held_rows(rows: torch.Tensor, stiffness: float) -> list[Rows]:
-    """Return rows that are to stay in place, or nothing where there are none."""
+    """Return rows to hold in place, or nothing if there are none."""
     return [Rows(rows, rows.new_zeros(len(rows)), stiffness)] if len(rows) else []
