@@ -1,4 +1,4 @@
-"""The methods by name: files and folders of `tfrnet.methods`, and entry points of that group."""
+"""The methods by name: modules of `tfrnet.methods` and entry points of that group."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class TFRNet(method.TFRNet):
-    """The method on one model, in memory: forget, use, and save as an ordinary model folder.
+    """TFR-Net on one model, in memory: use it, forget more, save it as an ordinary model folder.
 
         from transformers import AutoModelForCausalLM
         from tfrnet import TFRNet, read_examples, read_requests
@@ -38,9 +38,9 @@ class TFRNet(method.TFRNet):
         net.save_pretrained("unlearned")
         model = AutoModelForCausalLM.from_pretrained("unlearned")
 
-    `TFRNet(model, tokenizer, retain, config)` begins anew on a loaded model. Nothing here writes to
-    a state folder: `tfrnet.Session` does, one request after another. The model's weights are never
-    touched; the mask scales what projections return until `detach`.
+    `TFRNet(model, tokenizer, retain, config)` starts without a state. Nothing here writes to a
+    state folder; `tfrnet.Session` does. The weights are never changed; a mask scales the outputs
+    of projections until `detach`.
     """
 
     _store: StateStore | None = None
@@ -59,12 +59,12 @@ class TFRNet(method.TFRNet):
         device: str = "auto",
         **options: Any,
     ) -> Self:
-        """Load a base model and let it act as in a state: the current or a kept generation.
+        """Load a base model and apply a state to it: its current or an earlier generation.
 
-        The model is a name that `tfrnet.load_model` knows, such as a folder or a hub id, or one
-        that is loaded, with its tokenizer; None is the one that the state was made with. Only
-        forgetting more needs retain data, here or in `forget`; the state's guard examples must be
-        among them or among `guard`. Further options are those of `TFRNet`.
+        `model` is anything that `tfrnet.load_model` takes, such as a folder or a hub id, or a
+        loaded model with its tokenizer; None is the state's own model. Retain data is needed only
+        to forget more, here or in `forget`; the state's guard examples must be in it or in `guard`.
+        Further options are those of `TFRNet`.
         """
         folder = Path(state)
         store = StateStore.open(folder)
@@ -83,20 +83,20 @@ class TFRNet(method.TFRNet):
         except BaseException:
             net.detach()
             raise
-        # As a session would go on: the seeds of samples count the requests.
+        # As in a session: samples are seeded by the number of requests.
         net.requests_seen = store.position.seen
         net._store = store
         return net
 
     def generate(self, *inputs: Any, **options: Any) -> Any:
-        """Generate with the unlearned model: what `model.generate` takes and returns."""
+        """Generate with the unlearned model, as `model.generate` does."""
         return self.model.generate(*inputs, **options)
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write the unlearned model as an ordinary folder, with its tokenizer, for any tool.
 
-        The mask is folded into a copy of the weights. The folder must be new or empty; it appears
-        only after the copy was loaded and its logits agreed with this model's.
+        The mask is folded into a copy of the weights. The folder must be new or empty; it is
+        written only if the reloaded copy has the same logits as this model.
         """
         origin = Origin(
             made_by="TFRNet.save_pretrained",
@@ -123,5 +123,5 @@ def _loaded(
         found = load_model(str(model), dtype, device)
         return found if tokenizer is None else LoadedModel(found.model, tokenizer)
     if tokenizer is None:
-        raise InputError("a model that is loaded needs its tokenizer too: give tokenizer=...")
+        raise InputError("a loaded model needs its tokenizer: give tokenizer=...")
     return LoadedModel(model, tokenizer)

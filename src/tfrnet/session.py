@@ -1,4 +1,4 @@
-"""A method on a live model together with its state on disk: what the command line works with."""
+"""A method on a live model with its state on disk."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
-# A state of TFR-Net has a few MB; one of a method that trains all weights is a whole model.
+# A state of TFR-Net takes a few MB; a method that trains all weights stores a whole model.
 _MOST_BYTES = 4 << 30
 _LEAST_KEPT = 2
 
 
 class Session:
-    """Forget requests one after another; every one is on disk before the next begins.
+    """Applies requests one after another; each is on disk before the next begins.
 
         with Session(model, tokenizer, "state", retain) as session:
             outcome = session.forget(request)
 
-    A new state is made where none is. An existing one brings its own method, config, seed and
-    guard examples; settings given here must agree with it. `method` is one of
-    `tfrnet.method.method_names()`, TFR-Net without it. `key` is the file of the key that signs the
-    ledger, by default the one that TFRNET_KEY names. A `StateStore` that is open for writing may
-    stand for its folder; it is the session's from then on.
+    Creates the state if there is none. An existing one has its own method, config, seed and guard
+    examples, and settings given here must agree with it. `method` is one of
+    `tfrnet.method.method_names()`; default TFR-Net. `key` is the file of the key that signs the
+    ledger; default the file named by TFRNET_KEY. Instead of a folder, `state` may be a
+    `StateStore` open for writing, which the session then owns.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Session:
         self.team = team
         folder, known = _opened(state, key)
         try:
-            # Taken first: a method may put modules of its own into the model.
+            # First, since a method may add modules to the model.
             base = known_fingerprint(model)
             if known:
                 known.manifest.refuse_method(folder, method)
@@ -119,7 +119,7 @@ class Session:
             raise
 
     def _begin_together(self) -> None:
-        """Let the other processes, if there are any, do what was done here."""
+        """Bring the other processes, if any, to the same point."""
         net = self.unlearner
         self.team.broadcast(
             Begin(net.method, net.config.to_dict(), net.retain, net.guard, net.seed, net.passes)
@@ -139,7 +139,7 @@ class Session:
         )
 
     def _sync(self) -> None:
-        """Take over what the disk says."""
+        """Restore the state from disk."""
         self.store.refresh()
         state, seen = read_state(self.store), self.store.position.seen
         if not self.team.is_over:
@@ -148,7 +148,7 @@ class Session:
         self.unlearner.requests_seen = seen
 
     def close(self) -> None:
-        """Leave the model as it was and release the state."""
+        """Restore the original model and release the state."""
         self.unlearner.detach()
         self.store.close()
 
@@ -159,11 +159,11 @@ class Session:
         self.close()
 
     def is_applied(self, request: Request) -> bool:
-        """Tell whether a request is applied already; the same id with other words is an error."""
+        """Return whether a request is already applied; raise if the id has other examples."""
         return is_applied(self.store, request)
 
     def was_rejected(self, request: Request) -> bool:
-        """Tell whether this very request was rejected in the present state of things."""
+        """Return whether this request was rejected and no rollback has happened since."""
         known = self.store.history.rejected.get(request.id)
         return known is not None and is_digest_of(known, request, self.store.key())
 
@@ -177,7 +177,7 @@ class Session:
         refuse_applied(self.store, request)
         store, net, received = self.store, self.unlearner, received or now()
         self.team.broadcast(Propose(request))
-        with self.team.together():  # an error in here is one for all
+        with self.team.together():  # an error in here reaches all processes
             proposal = net.propose(request, report)
             if self.team.size > 1:
                 self.team.agree({"the new state": proposal.state.digest()})
@@ -201,7 +201,7 @@ class Session:
             self.team.broadcast(Adopt())
             net.adopt(proposal)
         except BaseException:
-            # The commit may or may not have reached the disk; the disk knows.
+            # The commit may or may not have reached the disk, so read it back.
             self._sync()
             raise
         return proposal.outcome
@@ -213,7 +213,7 @@ class Session:
         report: Report | None = None,
         skipped: Callable[[Request], None] | None = None,
     ) -> Iterator[Outcome]:
-        """Apply a stream, yielding each outcome; what an earlier run did is not done again."""
+        """Apply a stream and yield each outcome; requests done by an earlier run are skipped."""
         self.unlearner.prepare(requests)
         for request in requests:
             done = self.is_applied(request)
@@ -224,7 +224,7 @@ class Session:
             yield self.forget(request, report)
 
     def rollback(self, generation: int) -> None:
-        """Return to a kept generation."""
+        """Return to an earlier generation."""
         try:
             self.store.rollback(generation, self.keep)
         finally:
@@ -245,7 +245,7 @@ class Session:
 def _opened(
     state: str | Path | StateStore, key: str | Path | None
 ) -> tuple[Path, StateStore | None]:
-    """Return a state's folder, and the state itself, open for writing, if there is one."""
+    """Return a state's folder, and its store if it exists, open for writing."""
     if isinstance(state, StateStore):
         if not state.is_writable:
             raise StateError(f"state {state.layout.folder} must be opened for writing first")
@@ -261,6 +261,6 @@ def _opened(
 
 
 def _affordable(size: int) -> int | None:
-    """Return how many generations of so many bytes are kept, where the usual number is too many."""
+    """Return how many generations of this many bytes to keep."""
     affordable = max(_LEAST_KEPT, _MOST_BYTES // max(size, 1))
     return affordable if affordable < DEFAULT_KEEP else None

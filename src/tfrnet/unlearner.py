@@ -1,4 +1,4 @@
-"""The base class of all methods: data, guard, and a request taken as a whole or not at all."""
+"""The base class of all methods: data, guard, and requests that apply completely or not at all."""
 
 from __future__ import annotations
 
@@ -33,38 +33,38 @@ if TYPE_CHECKING:
 
 
 Report = Callable[[str], None]
-_NO_RETAIN_DATA = "retain data is needed: without it nothing says what to keep"
+_NO_RETAIN_DATA = "retain data is needed: it says what the model must keep"
 S = TypeVar("S", bound=State)
 
 
 @dataclass(frozen=True)
 class Proposal(Generic[S]):
-    """What a request would do: the state to commit and its record."""
+    """The result of a request before it is committed: the new state and its record."""
 
     state: S
     outcome: Outcome
 
 
 class Unlearner(ABC, Generic[S]):
-    """A method at work on one model, in memory. `tfrnet.Session` adds the state on disk.
+    """A method on one model, in memory. `tfrnet.Session` adds the state on disk.
 
-    A request either becomes the new state as a whole or leaves everything as it was. `forget` is
-    `propose`, then `adopt`; whoever keeps states on disk commits in between.
+    A request is applied completely or not at all. `forget` is `propose`, then `adopt`; a session
+    commits to disk in between.
 
-    A method is a subclass that a module of `tfrnet.methods`, or an entry point of that name, calls
-    `METHOD`. It says the class variables below, its effect on the model, and `_propose`.
+    To add a method, assign a subclass to `METHOD` in a module of `tfrnet.methods` or of an entry
+    point of that group. It defines the class variables below, `attach`, and `_propose`.
 
-    Without retain data (None) a state can be looked at and used; `forget` has to bring them.
+    Without retain data (None) a state can be used, and `forget` must be given the data.
     """
 
-    # The name on the command line, in tables, and in one line.
+    # The name on the command line, the name in tables, and a one-line description.
     method: ClassVar[str]
     label: ClassVar[str]
     about: ClassVar[str]
     config_class: ClassVar[type[Settings]]
-    # Whether its states are a mask over channels, in the tensor `mask`.
+    # Whether its states contain a mask over channels, the tensor `mask`.
     has_mask: ClassVar[bool] = False
-    # Whether an ordinary model folder can act like its states, and if not, why.
+    # Whether its states can be exported as an ordinary model, and if not, why.
     exportable: ClassVar[bool] = True
     why_not_exportable: ClassVar[str] = "no ordinary weights act like it"
     # Whether several processes can share a request.
@@ -73,7 +73,7 @@ class Unlearner(ABC, Generic[S]):
     can_be_compiled: ClassVar[bool] = False
     # What `tfrnet search` tries; a method without it is not searched.
     search_space: ClassVar[SearchSpace | None] = None
-    # What to tell a user whose device's memory is too small.
+    # Advice for users who run out of device memory.
     saves_memory: ClassVar[str] = (
         "a smaller --batch-size or --gradient-checkpointing needs less, and in a new state "
         "trained=lora"
@@ -131,18 +131,18 @@ class Unlearner(ABC, Generic[S]):
             self._passes_for_data()
         self._guard_loss: float | None = None
 
-    # What a method says
+    # For methods to define
 
     @abstractmethod
     def _propose(
         self, name: str, forget: list[Encoded], say: Report, account: Account
     ) -> Proposal[S]:
-        """Work out a request. What is shown on the model meanwhile is put back by the caller."""
+        """Compute the result of a request. The caller restores the model afterwards."""
 
     @classmethod
     @abstractmethod
     def attach(cls, model: PreTrainedModel, config: Any, seed: int = 0) -> Effect:
-        """Put the method's effect on a model, as before the first request."""
+        """Attach the method to a model, in its state before the first request."""
 
     @classmethod
     @abstractmethod
@@ -158,7 +158,7 @@ class Unlearner(ABC, Generic[S]):
         return ""
 
     def _automatic_passes(self, gradient_checkpointing: bool, compiled: bool) -> Passes:
-        """Return how many examples go through the model at once where the user does not say."""
+        """Choose the size of passes if the user does not."""
         return Passes(gradient_checkpointing=gradient_checkpointing, compiled=compiled)
 
     def _passes_for_data(self) -> None:
@@ -167,28 +167,28 @@ class Unlearner(ABC, Generic[S]):
             asked = self.passes
             self.passes = self._automatic_passes(asked.gradient_checkpointing, asked.compiled)
 
-    # What is the same for all
+    # The same for all methods
 
     @property
     def batch_size(self) -> int:
-        """Examples in one pass, at most."""
+        """The maximum number of examples per pass."""
         return self.passes.examples
 
     @property
     def gradient_checkpointing(self) -> bool:
-        """Whether activations are computed again in the backward pass."""
+        """Whether activations are recomputed in the backward pass."""
         return self.passes.gradient_checkpointing
 
     def layout(self) -> list[list[Any]]:
-        """Return what the state's tensors belong to in the model: names and sizes."""
+        """Return the parts of the model that the state's tensors belong to: names and sizes."""
         return self.effect.layout()
 
     def detach(self) -> None:
-        """Leave the model as it was before."""
+        """Restore the original model."""
         self.effect.detach()
 
     def prepare(self, requests: Sequence[Request]) -> list[list[Encoded]]:
-        """Return the requests' tokens, or raise if one cannot be applied for what it holds."""
+        """Return the requests' tokens, or raise if one cannot be applied."""
         refuse_overlap(requests, self.retain, "retain data")
         refuse_overlap(requests, self.guard, "guard data")
         return [self._encode(r.examples, f"request {r.id!r}") for r in requests]
@@ -201,7 +201,7 @@ class Unlearner(ABC, Generic[S]):
     ) -> Outcome:
         """Apply one request: accept its new state, or leave everything as it was.
 
-        Retain data given here replaces the present, for the requests after it too; the guard stays.
+        Retain data given here replaces the present data for good; the guard stays.
         """
         before = self.retain, self._retain_encoded, self.guard, self._guard_encoded
         try:
@@ -218,7 +218,7 @@ class Unlearner(ABC, Generic[S]):
         return proposal.outcome
 
     def propose(self, request: Request, report: Report | None = None) -> Proposal[S]:
-        """Work out what a request would do, leaving state and model as they are."""
+        """Compute the result of a request without changing the state or the model."""
         if not self.retain:
             raise InputError(_NO_RETAIN_DATA)
         say = report or (lambda stage: None)
@@ -230,11 +230,11 @@ class Unlearner(ABC, Generic[S]):
                 if not is_out_of_memory(error):
                     raise
                 raise InputError(
-                    f"request {request.id!r} is too much for the memory of the device; "
+                    f"request {request.id!r} does not fit into the device's memory; "
                     f"{self.saves_memory}; nothing was changed"
                 ) from error
             finally:
-                # Also on an error or Ctrl-C: nothing tentative survives.
+                # Also on an error or Ctrl-C, so that no candidate stays on the model.
                 self._show_state()
         size = sum(tensor.nbytes for tensor in proposal.state.tensors().values())
         memory = {"peak": account.peak, "before": account.before, "state": size}
@@ -244,14 +244,14 @@ class Unlearner(ABC, Generic[S]):
         return Proposal(proposal.state, outcome)
 
     def adopt(self, proposal: Proposal[S]) -> None:
-        """Take over the result of a request, accepted or not."""
+        """Make the result of a request current, accepted or not."""
         self.requests_seen += 1
         if proposal.outcome.accepted:
             self.restore(proposal.state)
             self._guard_loss = proposal.outcome.guard_loss_after
 
     def snapshot(self) -> S:
-        """Return the current state; it never changes afterwards."""
+        """Return the current state, which is immutable."""
         return self.state
 
     def restore(self, state: S) -> None:
@@ -266,7 +266,7 @@ class Unlearner(ABC, Generic[S]):
         files.replace_file(path, tensors_file(self.state.tensors(), seen))
 
     def load(self, path: Path) -> None:
-        """Make the state in a file the current one, and go on counting where it was saved."""
+        """Restore the state and the number of requests from a file."""
         from safetensors import safe_open
 
         with safe_open(path, "pt") as file:
@@ -284,14 +284,14 @@ class Unlearner(ABC, Generic[S]):
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
-            # Where a pass filled the memory, the error on its way out still holds what it had.
+            # If a pass ran out of memory, the error being raised still holds its tensors.
             free_all_of(error)
             self.effect.show(self.state)
 
     # For methods
 
     def _guard_before(self, say: Report, account: Account) -> float:
-        """Return the guard loss of the current state, which is measured once."""
+        """Return the guard loss of the current state, measured once."""
         if self._guard_loss is None:
             self.effect.show(self.state)
             self._guard_loss = self._timed_guard_loss(say, account)
@@ -307,7 +307,7 @@ class Unlearner(ABC, Generic[S]):
             return self._mean_loss(self._guard_encoded)
 
     def _losses(self, examples: list[Encoded]) -> torch.Tensor:
-        """Return the loss of every example, as the model is now."""
+        """Return the loss of every example with the model as it is now."""
         passes = self.passes
         return evaluate_losses(
             self.model, examples, passes.examples, passes.forward_tokens, self.team
@@ -317,14 +317,14 @@ class Unlearner(ABC, Generic[S]):
         return float(self._losses(examples).mean())
 
     def _retain_sample(self, count: int, *why: object) -> list[Encoded]:
-        """Return retain examples of this request: seeded, and new for each request."""
+        """Return a seeded sample of retain examples, new for each request."""
         chosen = sample_indices(
             len(self.retain), count, "retain", self.seed, self.requests_seen, *why
         )
         return [self._retain_encoded[i] for i in chosen]
 
     def _set_data(self, retain: Sequence[Example] | None, guard: Sequence[Example] | None) -> None:
-        """Take retain data, and with the first of them the guard examples."""
+        """Set the retain data and the guard examples."""
         if retain is None:
             self.retain, self._retain_encoded, self.guard, self._guard_encoded = [], [], [], []
             return
@@ -337,7 +337,7 @@ class Unlearner(ABC, Generic[S]):
         self._guard_encoded = self._encode(self.guard, "guard data")
 
     def _guard_among(self, retain: Sequence[Example]) -> Sequence[Example]:
-        """Return the retain examples that the guard may be drawn from, where it has no others."""
+        """Return the retain examples that guard examples are drawn from, if none were given."""
         return retain
 
     def _encode(self, examples: Sequence[Example], label: str) -> list[Encoded]:
@@ -345,5 +345,5 @@ class Unlearner(ABC, Generic[S]):
 
 
 def choose_guard(examples: Sequence[Example], size: int, seed: int) -> list[Example]:
-    """Return the guard examples: all, or one seeded sample for the life of the state."""
+    """Return the guard examples: all, or a seeded sample, fixed for the life of the state."""
     return [examples[i] for i in sample_indices(len(examples), size, "guard", seed)]

@@ -133,7 +133,9 @@ def test_a_missing_manifest_names_the_command_that_makes_one(source, tmp_path):
 
 
 def test_impossible_sizes_are_refused(source):
-    with pytest.raises(InputError, match="boolq has 120 unrelated items, but 800 forgotten"):
+    with pytest.raises(
+        InputError, match="boolq has 120 unrelated items, but the split needs 800 forgotten"
+    ):
         make_split("boolq", 0, source, replace(SMALL, requests=200))
     with pytest.raises(InputError, match="forget_eval 9 is larger than the 8 items"):
         Sizes(requests=2, request_size=4, forget_eval=9)

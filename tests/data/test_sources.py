@@ -40,7 +40,7 @@ def test_without_a_folder_arithmetic_is_generated_and_the_rest_comes_from_the_hu
     ("make", "message"),
     [
         (lambda f: Source("web"), "unknown source 'web'; choose auto, folder, hub, generated"),
-        (lambda f: Source("folder"), "give --data-dir or set TFRNET_DATA"),
+        (lambda f: Source("folder"), "use --data-dir or set TFRNET_DATA"),
         (lambda f: Source("auto", f / "none"), "none does not exist or is not a folder"),
         (lambda f: read_rows("boolq/x.jsonl", HUB, Source("auto", f)), "neither boolq/x.jsonl nor"),
         (lambda f: read_rows("boolq/x.jsonl", HUB, Source("generated")), "boolq cannot be gener"),
@@ -57,7 +57,7 @@ def test_a_hub_that_cannot_be_reached_says_what_to_do(monkeypatch):
         raise ConnectionError("no network")
 
     monkeypatch.setattr(datasets, "load_dataset", fail)
-    message = r"\(no network\); give a folder that holds boolq/dev.jsonl with --data-dir"
+    message = r"\(no network\); give a folder with boolq/dev.jsonl by --data-dir"
     with pytest.raises(InputError, match=message):
         find_task("boolq").load("validation", Source("hub"))
 

@@ -84,7 +84,10 @@ def test_split_as_json(tfrnet: Tfrnet, data: Path, tmp_path: Path) -> None:
     ("options", "message"),
     [
         (["--task", "tofu"], "unknown forget task 'tofu'; choose arithmetic, boolq, openbookqa"),
-        (["--task", "boolq", *SMALL, "--requests", 999], "boolq has 300 unrelated items, but 1998"),
+        (
+            ["--task", "boolq", *SMALL, "--requests", 999],
+            "boolq has 300 unrelated items, but the split needs 1998",
+        ),
         (["--task", "boolq", "--evaluated", 9999], "forget_eval 9999 is larger than the 160"),
         (["--task", "boolq"], "boolq has 98 unrelated items, but the split needs 100 held out"),
         (["--task", "boolq", "--requests", 0], "requests"),

@@ -98,7 +98,7 @@ def test_new_retain_data_of_a_refused_request_are_not_kept(retain):
     [
         ("rmu", {"trained_layers": ()}, "trained_layers names no layer"),
         ("rmu", {"trained_module": "mlp"}, "no weight model.layers.0.mlp.weight"),
-        ("asu", {"smoothed_layers": ()}, "no layer is to be smoothed"),
+        ("asu", {"smoothed_layers": ()}, "no layer to smooth is named"),
     ],
 )
 def test_settings_that_leave_nothing_to_do_are_refused(name, settings, words):
@@ -110,7 +110,7 @@ def test_settings_that_leave_nothing_to_do_are_refused(name, settings, words):
     ("targets", "words"),
     [
         (("q_proj", "input_layernorm"), "not supported"),
-        (("q_proj", "embed_tokens"), "embed_tokens, which is no linear projection"),
+        (("q_proj", "embed_tokens"), "embed_tokens, which is not a linear projection"),
         (("nope",), "not found"),
         ("(", "unterminated"),
     ],
@@ -129,7 +129,7 @@ def test_an_adapter_that_is_there_already_is_not_written_over():
     model = tiny.make_trained_model()
     model.add_adapter(LoraConfig(r=4, target_modules=["q_proj"], init_lora_weights=False))
     before = model(torch.tensor([[5, 6, 7]])).logits
-    with pytest.raises(InputError, match="carries an adapter already"):
+    with pytest.raises(InputError, match="already has an adapter"):
         make("ga", "lora", model)
     assert torch.equal(model(torch.tensor([[5, 6, 7]])).logits, before)
 

@@ -1,1 +1,1 @@
-"""The unlearning methods: every file or folder here is one, found by its name."""
+"""The unlearning methods. Every file or folder here is one."""

@@ -1,8 +1,8 @@
 """GA, gradient ascent (Jang et al., ACL 2023): L = -(token mean of the forget loss).
 
-No retain term and no reference. The loss has no lower bound, so training ends before its last step
-once the forget loss is above a ceiling. The source trains all tokens of a text; here the answer's
-by default, since the prompt is not what is to be forgotten (loss_tokens=all for the source's).
+No retain term and no reference model. The loss has no lower bound, so training stops early once the
+forget loss is above a ceiling. The original trains on all tokens of a text (loss_tokens=all); here
+the default is the answer's tokens, since the prompt is not what should be forgotten.
 """
 
 from __future__ import annotations

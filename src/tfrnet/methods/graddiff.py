@@ -1,6 +1,6 @@
 """GradDiff, gradient difference: L = -forget_weight * NLL_f + retain_weight * NLL_r (token means).
 
-Gradient ascent held back by descent on retain data, as in TOFU (Maini et al., COLM 2024).
+Gradient ascent on forget data with descent on retain data, as in TOFU (Maini et al., COLM 2024).
 """
 
 from __future__ import annotations

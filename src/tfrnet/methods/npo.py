@@ -31,16 +31,16 @@ class NPOConfig(TrainingSettings):
 
     steps: int = option(10, "optimiser steps per request", 1, 10_000)
     weight_decay: float = option(0.01, "decoupled weight decay of AdamW", 0)
-    beta: float = option(0.1, "sharpness; near 0 it is gradient ascent", 1e-6)
+    beta: float = option(0.1, "sharpness; near 0 the loss becomes gradient ascent", 1e-6)
     forget_weight: float = option(1.0, "weight of the forget loss", 0)
     retain_weight: float = option(1.0, "weight of the retain loss", 0)
     reference: Literal["previous", "start"] = option(
-        "previous", "reference model: as before this request, or as before the first"
+        "previous", "reference model: the one before this request, or before the first"
     )
 
 
 class NPO(AnswerUnlearner):
-    """Makes forget answers less likely than the reference does, less and less strongly."""
+    """Makes forget answers less likely than under the reference, with a vanishing gradient."""
 
     method = "npo"
     label = "NPO"

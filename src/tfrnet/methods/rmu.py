@@ -52,15 +52,17 @@ class RMUConfig(TrainingSettings):
         None, "layers that are trained; none means the steered one and the two before it", 0
     )
     trained_module: str = option("mlp.down_proj", "projection of these layers that is trained")
-    coefficient: float = option(0.0, "length of the target vector; 0: adaptive", 0)
-    scale: float = option(5.0, "adaptive: the target's length in mean lengths of the states", 0)
+    coefficient: float = option(0.0, "length of the target vector; 0 means adaptive", 0)
+    scale: float = option(
+        5.0, "adaptive: length of the target relative to the mean length of the hidden states", 0
+    )
     retain_weight: float = option(1200.0, "alpha, weight of the retain term", 0)
-    end_token: bool = option(False, "the end of the text counts as the answer's last token")
+    end_token: bool = option(False, "count the end-of-text token as part of an answer")
 
 
 @dataclass(frozen=True)
 class Anchors:
-    """The target of the forget states, and the frozen retain states of every step."""
+    """The target of the forget states, and the original retain states for every step."""
 
     target: torch.Tensor
     coefficient: float
@@ -68,7 +70,7 @@ class Anchors:
 
 
 class RMU(GradientUnlearner):
-    """Steers the states of forget examples to a random direction and holds retain states still."""
+    """Steers hidden states of forget examples to a random direction and keeps retain states."""
 
     method = "rmu"
     label = "RMU"
@@ -80,7 +82,7 @@ class RMU(GradientUnlearner):
 
     @classmethod
     def attach(cls, model: PreTrainedModel, config: RMUConfig, seed: int = 0) -> Trainable:
-        """Take over the trained projections, or put adapters beside them."""
+        """Attach to the trained projections, or add adapters to them."""
         names = _trained_modules(model, config)
         if config.trained == "lora":
             return LoraEffect(model, replace(config.lora(seed), target_modules=tuple(names)))
@@ -150,7 +152,7 @@ def _trained_modules(model: PreTrainedModel, config: RMUConfig) -> list[str]:
     found = []
     for number in wanted:
         if number > config.layer:
-            raise InputError(f"layer {number} comes after the steered layer {config.layer}")
+            raise InputError(f"trained layer {number} comes after the steered layer {config.layer}")
         inside = dict(layers[number].named_modules())
         if config.trained_module not in inside:
             known = [name for name, module in inside.items() if hasattr(module, "weight")]

@@ -1,8 +1,8 @@
 """SimNPO (Fan et al., NeurIPS 2025), in the form of its released TOFU code.
 
 L = forget_weight * mean of -(2/beta) log sigmoid(beta (m - gamma)) + retain_weight * NLL_r, where m
-is the mean token loss of a forget answer. No reference model. With TOFU's beta of 4.5 the pull on a
-one-token answer has all but gone at m = 1.5 nats; smaller betas keep pulling.
+is the mean token loss of a forget answer. No reference model. With TOFU's beta of 4.5 the gradient
+on a one-token answer nearly vanishes at m = 1.5 nats; with a smaller beta it does so later.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class SimNPOConfig(TrainingSettings):
 
     steps: int = option(10, "optimiser steps per request", 1, 10_000)
     weight_decay: float = option(0.01, "decoupled weight decay of AdamW", 0)
-    beta: float = option(4.5, "sharpness: a large one stops pulling early", 1e-6)
-    gamma: float = option(0.0, "margin that a forgotten answer's mean loss is to exceed")
+    beta: float = option(4.5, "sharpness; the larger, the earlier the gradient vanishes", 1e-6)
+    gamma: float = option(0.0, "margin for the mean loss of a forget answer")
     forget_weight: float = option(0.125, "weight of the forget loss", 0)
     retain_weight: float = option(1.0, "weight of the retain loss", 0)
 
 
 class SimNPO(AnswerUnlearner):
-    """Raises the mean loss of forget answers up to where it saturates."""
+    """Raises the mean loss of forget answers until the objective saturates."""
 
     method = "simnpo"
     label = "SimNPO"

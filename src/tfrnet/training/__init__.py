@@ -1,1 +1,1 @@
-"""What methods that train have in common: objectives, weights, adapters, the loop."""
+"""What training methods share: objectives, weights, adapters, the loop."""

@@ -18,14 +18,14 @@ class AnswerUnlearner(GradientUnlearner):
     A method without these settings has weights 1 and 0.
     """
 
-    # What L_f is a mean over, which says how the parts of a large request add up.
+    # What L_f is a mean over; it determines how the parts of a large request are weighted.
     mean_over: ClassVar[Literal["tokens", "sequences"]] = "sequences"
 
     @abstractmethod
     def _forget_loss(
         self, logits: torch.Tensor, losses: torch.Tensor, part: Part, reference: Any
     ) -> torch.Tensor:
-        """Return L_f of a part from the logits and the losses of its answer tokens."""
+        """Return L_f of a part, given the logits and losses of its answer tokens."""
 
     def _backward(self, forget: list[Encoded], reference: Any, step: int) -> float:
         tokens = sum(example.answer_length for example in forget)

@@ -1,4 +1,4 @@
-"""Gradient ascent on the forget answers, up to a ceiling: the core of GA and GradDiff."""
+"""Gradient ascent on the forget answers up to a ceiling, for GA and GradDiff."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from tfrnet.training.training_settings import TrainingSettings
 
 @dataclass(frozen=True)
 class AscentSettings(TrainingSettings):
-    """Settings of methods that ascend."""
+    """Settings of gradient ascent."""
 
-    forget_ceiling: float = option(6.0, "forget loss in nats at which a request's steps end", 0)
+    forget_ceiling: float = option(
+        6.0, "forget loss in nats at which training on a request stops", 0
+    )
 
 
 class AscentUnlearner(AnswerUnlearner):
     """Raises the loss of the forget answers.
 
-    The loss has no lower bound, so training ends before its last step once the forget loss is
-    above a ceiling.
+    The loss has no lower bound, so training stops early once the forget loss is above a ceiling.
     """
 
     mean_over = "tokens"

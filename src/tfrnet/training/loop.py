@@ -1,4 +1,4 @@
-"""The loop of the gradient methods: one request, a few steps, a new state or none."""
+"""The training loop of the gradient methods: a few steps per request."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Part:
-    """Some of a request's sequences that share a forward pass: their numbers and tokens."""
+    """Some of a request's sequences that share a forward pass."""
 
     numbers: list[int]
     batch: Batch
@@ -39,29 +39,29 @@ class Part:
 
 @dataclass(frozen=True)
 class Trained:
-    """What the steps led to: the new values, or why there are none."""
+    """The trained values, or why there are none."""
 
     values: dict[str, torch.Tensor]
     steps: int
     problem: str = ""
 
 
-# What can be trained: the weights themselves, or an adapter beside them.
+# What can be trained: the weights themselves, or an adapter.
 Trainable = WeightsEffect | LoraEffect
 
 
 class DivergedError(ArithmeticError):
-    """A loss that is no number any more."""
+    """A loss that is not finite."""
 
 
 class GradientUnlearner(Unlearner[TensorState]):
-    """A method that trains. It says what its loss is; everything else is here.
+    """A method that trains. Subclasses define the loss; everything else is here.
 
-    The state is the trained values; before the first request there are none.
+    The state is the trained values; it is empty before the first request.
     """
 
     adam_eps: ClassVar[float] = 1e-8
-    # What `_reference` does, as it is shown to whoever waits.
+    # What `_reference` does, for the progress display.
     reference_stage: ClassVar[str] = "keeping what the model says now"
     effect: Trainable
     config: TrainingSettings
@@ -79,31 +79,31 @@ class GradientUnlearner(Unlearner[TensorState]):
         self.effect = self._attach()
         self.state = TensorState()
 
-    # What a method says
+    # For subclasses to define
 
     @abstractmethod
     def _backward(self, forget: list[Encoded], reference: Any, step: int) -> float:
-        """Add the gradients of a step's loss; return the mean loss of the forget answers' tokens.
+        """Add the gradients of a step's loss; return the token mean of the forget loss.
 
         Raise `DivergedError` if a loss is not finite.
         """
 
     def _reference(self, forget: list[Encoded]) -> Any:
-        """Return what is needed of the model as it is before training; by default nothing."""
+        """Return what the loss needs from the model before training; by default nothing."""
 
     def _carried(self, reference: Any) -> dict[str, torch.Tensor]:
-        """Return tensors that the state carries beside the trained values; by default none."""
+        """Return tensors that the state holds besides the trained values; by default none."""
         return {}
 
     def _details(self, reference: Any) -> dict[str, Any]:
-        """Return what the method adds to the record; by default nothing."""
+        """Return the method's own fields of the outcome; by default none."""
         return {}
 
     @classmethod
     def attach(cls, model: PreTrainedModel, config: Any, seed: int = 0) -> Trainable:
-        """Put the effect of a method that trains all weights, or an adapter, on a model.
+        """Attach to all weights of a model, or put an adapter on it.
 
-        The seed is that of an adapter's first values, which matter only to training.
+        The seed is for an adapter's initial values, which matter only to training.
         """
         if config.trained == "lora":
             return LoraEffect(model, config.lora(seed))
@@ -184,14 +184,14 @@ class GradientUnlearner(Unlearner[TensorState]):
         return Trained(optimiser.values(in_place), done, problem)
 
     def _ceiling(self) -> float:
-        """Return the forget loss at which training ends before its last step."""
+        """Return the forget loss at which training stops early."""
         return math.inf
 
     # For methods
 
     @contextmanager
     def _acting_as(self, reference: Literal["previous", "start"]) -> Iterator[None]:
-        """Let the model act as before this request, or as before the first, without gradients."""
+        """Use the model as it was before this request, or before the first, without gradients."""
         if reference == "start":
             self.effect.show(TensorState())
         try:
@@ -201,11 +201,11 @@ class GradientUnlearner(Unlearner[TensorState]):
             self.effect.show(self.state)
 
     def _targets(self, forget: list[Encoded]) -> list[Encoded]:
-        """Return what is trained on in place of the request's examples."""
+        """Return the training targets for the request's examples."""
         return [self._target(example) for example in forget]
 
     def _target(self, example: Encoded) -> Encoded:
-        """Return an example with the loss on the tokens that the settings say."""
+        """Return an example with the loss on the tokens chosen by the settings."""
         if self.config.loss_tokens == "all":
             example = replace(example, answer_start=1)
         return self._ended(example)
@@ -237,7 +237,7 @@ class GradientUnlearner(Unlearner[TensorState]):
 
 
 def backward(loss: torch.Tensor, what: str) -> None:
-    """Add the gradients of a loss, which must be a number."""
+    """Add the gradients of a loss, which must be finite."""
     if not math.isfinite(float(loss.detach())):
         raise DivergedError(f"{what} is {float(loss.detach())}")
     if loss.requires_grad:

@@ -1,4 +1,4 @@
-"""A low-rank adapter as a method's effect: a state holds the factors of every projection."""
+"""LoRA as a method's effect; a state holds the factors of every projection."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 
 class LoraEffect:
-    """PEFT's LoRA on a live model. Its factors are float32 whatever the model's type is.
+    """PEFT's LoRA on a live model, with float32 factors whatever the model's dtype.
 
-    B starts at 0, so that an adapter without a state adds exactly nothing.
+    B starts at 0, so an adapter without a state changes nothing.
     """
 
     has_mask: ClassVar[bool] = False
@@ -39,7 +39,7 @@ class LoraEffect:
         from peft.tuners.tuners_utils import BaseTunerLayer
 
         if any(isinstance(module, BaseTunerLayer) for module in model.modules()):
-            raise InputError("the model carries an adapter already; merge it into its weights")
+            raise InputError("the model already has an adapter; merge it into the weights first")
         self.model = model
         training = [parameter for parameter in model.parameters() if parameter.requires_grad]
         try:
@@ -50,7 +50,7 @@ class LoraEffect:
             raise InputError(f"no adapter can be put on this model: {error}") from error
         finally:
             for parameter in training:
-                parameter.requires_grad_(True)  # peft has frozen what is not the adapter
+                parameter.requires_grad_(True)  # peft froze everything but the adapter
         self.parameters: dict[str, nn.Parameter] = {}
         for name, layer in self.layers.items():
             for factor in ("lora_A", "lora_B"):
@@ -65,7 +65,7 @@ class LoraEffect:
         self.show(TensorState())
 
     def show(self, state: State) -> None:
-        """Let the model act as in a state."""
+        """Apply a state to the model."""
         values = state.tensors()
         for name, parameter in self.parameters.items():
             value = values.get(name, self._initial[name])
@@ -76,7 +76,7 @@ class LoraEffect:
         return [[name, parameter.numel()] for name, parameter in self.parameters.items()]
 
     def folded(self) -> dict[str, torch.Tensor]:
-        """Return the weights of an ordinary model that acts like this one."""
+        """Return the weights of an equivalent ordinary model."""
         weights = {}
         for name, layer in self.layers.items():
             base = layer.get_base_layer().weight
@@ -86,7 +86,7 @@ class LoraEffect:
 
     @contextmanager
     def lifted(self) -> Iterator[None]:
-        """Put the projections in the place of the adapter's wrappers around them, for a while."""
+        """Restore the original projections within a `with` block."""
         facts = vars(self.model)
         marks = {name: facts.pop(name) for name in MARKS if name in facts}
         try:
@@ -99,7 +99,7 @@ class LoraEffect:
             facts.update(marks)
 
     def detach(self) -> None:
-        """Take the adapter off: the model has its own modules again."""
+        """Remove the adapter."""
         if self.layers:
             take_lora_off(self.model)
             self.layers = {}
@@ -112,19 +112,21 @@ class LoraEffect:
 
 
 def _trainable_layers(model: PreTrainedModel) -> dict[str, Any]:
-    """Return the projections that have an adapter; one on anything else would not be trained."""
+    """Return the projections that have an adapter, or raise if another module has one."""
     found = lora_layers(model)
     for name, layer in found.items():
         if ADAPTER not in layer.lora_A:
-            raise ValueError(f"target_modules names {name}, which is no linear projection")
+            raise ValueError(f"target_modules names {name}, which is not a linear projection")
         if layer.get_base_layer().weight.is_meta:
-            raise ValueError(f"{name} is offloaded, and so its adapter would be; load it whole")
+            raise ValueError(
+                f"{name} is offloaded, so it cannot have an adapter; load the whole model"
+            )
     return found
 
 
 def _initial(name: str, parameter: nn.Parameter, generator: torch.Generator) -> torch.Tensor:
     if name.endswith("lora_B"):
         return torch.zeros(parameter.shape)
-    # As PEFT starts it, but from a seed of our own: uniform with this bound.
+    # PEFT's initial values, uniform with this bound, but from our own seed.
     bound = 1 / math.sqrt(parameter.shape[1])
     return (2 * torch.rand(parameter.shape, generator=generator) - 1) * bound

@@ -1,7 +1,7 @@
 """The objectives of the gradient baselines, as pure functions of logits and hidden states.
 
-Shapes: T answer tokens of B sequences one after another, V words, D hidden units. All is computed
-in float32 at least. The losses of tokens and sequences themselves are in `tfrnet.models.forward`.
+Shapes: T answer tokens of B sequences, concatenated, V words, D hidden units. All of it runs in
+float32 or wider. The losses of tokens and sequences are in `tfrnet.models.forward`.
 
 Averages differ between methods and are part of their definition: over all tokens of the batch
 (token mean), within each sequence and then over sequences (mean of means), or summed within each

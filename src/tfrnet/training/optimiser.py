@@ -1,4 +1,4 @@
-"""AdamW that small steps do not get lost in: it works on float32 whatever the model's type is."""
+"""AdamW with float32 master weights, so that small steps are not rounded away."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from torch import nn
 
 
 class MasterAdamW:
-    """Trains parameters in place, through float32 copies where they have fewer bits.
+    """Trains parameters in place, with float32 copies of those in lower precision.
 
-    In bfloat16 a step of 1e-5 is rounded away for five weights of six. The copies start from the
-    values of the last request, not from what the model rounded them to.
+    In bfloat16 a step of 1e-5 is rounded away for five of six weights. The copies start from the
+    float32 values of the last request, not from the model's rounded ones.
     """
 
     def __init__(
@@ -28,7 +28,7 @@ class MasterAdamW:
         for name, parameter in self._parameters.items():
             start = values.get(name, parameter.data).to(parameter.device)
             if parameter.dtype in (torch.float32, torch.float64):
-                # A copy: what the state holds is never written over.
+                # A copy: the state's tensors are never changed.
                 parameter.data = start.to(parameter.dtype, copy=True)
                 self._masters[name] = parameter
             else:
@@ -36,12 +36,12 @@ class MasterAdamW:
         self._adam = torch.optim.AdamW(
             self._masters.values(), lr=learning_rate, weight_decay=weight_decay, eps=eps
         )
-        # Last: without memory for the copies nothing is left to gather gradients.
+        # Last, so that running out of memory above leaves no parameter with gradients on.
         for parameter in self._parameters.values():
             parameter.requires_grad_(True)
 
     def step(self) -> None:
-        """Take one step along the gradients, which are then gone."""
+        """Take one step and clear the gradients."""
         for name, parameter in self._parameters.items():
             master = self._masters[name]
             if master is not parameter:
@@ -54,12 +54,12 @@ class MasterAdamW:
                 parameter.data.copy_(self._masters[name].data)
 
     def values(self, in_place: bool = False) -> dict[str, torch.Tensor]:
-        """Return the trained values where they are, or in the host's memory."""
+        """Return the trained values on their device, or in host memory."""
         trained = {name: master.detach() for name, master in self._masters.items()}
         return trained if in_place else {name: value.cpu() for name, value in trained.items()}
 
     def release(self) -> None:
-        """Stop the parameters from gathering gradients."""
+        """Turn gradients of the parameters off."""
         for parameter in self._parameters.values():
             parameter.requires_grad_(False)
             parameter.grad = None

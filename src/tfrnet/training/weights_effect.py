@@ -1,4 +1,4 @@
-"""Trained weights as a method's effect: a state holds the float32 values of some parameters."""
+"""Trained weights as a method's effect; a state holds float32 values of some parameters."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
-# The model's own values, the last state's, the next one's, and as much again to work with.
+# The model's own values, the last state's, the next one's, and as much again for training.
 _COPIES = 8
 
 
 def has_room_for_copies(parameters: Iterable[nn.Parameter]) -> bool:
-    """Tell whether values that are not in use can wait on the GPUs, which saves moving them.
+    """Return whether unused values can stay on the GPUs, which saves moving them.
 
-    Otherwise they wait in the host's memory, so that no second model takes up room on a GPU.
-    Copies are float32 at least, whatever the model is.
+    Otherwise they are kept in host memory. Copies are float32 or wider.
     """
     sizes: dict[torch.device, int] = {}
     for parameter in parameters:
@@ -37,15 +36,15 @@ def has_room_for_copies(parameters: Iterable[nn.Parameter]) -> bool:
 
 
 class WeightsEffect:
-    """Puts a state's values in the place of the model's own, which are kept for the way back.
+    """Swaps a state's values for the model's own, which are kept.
 
-    Values are swapped, never written over, so that a restore is bit for bit and costs nothing.
+    Values are swapped, not overwritten, so restoring is exact and free.
     """
 
     has_mask: ClassVar[bool] = False
 
     def __init__(self, model: PreTrainedModel, names: Collection[str] | None = None) -> None:
-        """Take over the named parameters, or all."""
+        """Attach to the named parameters, or to all."""
         if getattr(model, "is_quantized", False):
             raise InputError("the model is quantised, so it cannot be trained; use trained=lora")
         self.model = model
@@ -55,10 +54,12 @@ class WeightsEffect:
             if names is None or name in names
         }
         for name in sorted(set(names or ()) - set(self.parameters)):
-            raise InputError(f"{type(model).__name__} has no weight {name} that could be trained")
+            raise InputError(f"{type(model).__name__} has no weight {name} to train")
         for name, parameter in self.parameters.items():
             if parameter.is_meta:
-                raise InputError(f"{name} is offloaded, so it cannot be trained; load it whole")
+                raise InputError(
+                    f"{name} is offloaded, so it cannot be trained; load the whole model"
+                )
             if not parameter.is_floating_point():
                 raise InputError(
                     f"{name} is quantised ({parameter.dtype}), so it cannot be trained; "
@@ -71,7 +72,7 @@ class WeightsEffect:
         }
 
     def show(self, state: State) -> None:
-        """Let the model act as in a state."""
+        """Apply a state to the model."""
         values = state.tensors()
         for name, parameter in self.parameters.items():
             value = values.get(name, self._originals[name])
@@ -87,7 +88,7 @@ class WeightsEffect:
 
     @contextmanager
     def lifted(self) -> Iterator[None]:
-        """Give the model its own weights back for a while."""
+        """Restore the original weights within a `with` block."""
         trained = [(parameter, parameter.data) for parameter in self.parameters.values()]
         try:
             self.detach()
@@ -97,7 +98,7 @@ class WeightsEffect:
                 parameter.data = values
 
     def detach(self) -> None:
-        """Give the model its own weights back."""
+        """Restore the original weights."""
         self.show(TensorState())
 
     def __enter__(self) -> Self:

@@ -179,7 +179,7 @@ def test_what_depends_on_the_prompt_is_refused_before_any_work(split, tokenizer,
     net = forgetful("o3", split, tokenizer)
     before = snapshot(net.model)
     evaluator = Evaluator(LoadedModel(net.model, tokenizer))
-    reason = "cannot be folded into weights: how much of the adapter acts depends on the prompt"
+    reason = "cannot be folded into weights: the adapter's weight depends on the prompt"
     with pytest.raises(InputError, match=reason):
         Subject(evaluator, net.effect, split, OPTIONS)
     assert_unharmed(net.model, before)

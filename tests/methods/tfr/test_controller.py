@@ -225,7 +225,7 @@ def test_a_request_that_fills_the_memory_leaves_no_trace(monkeypatch):
 
     monkeypatch.setattr(net, "_propose", fill)
     monkeypatch.setattr(net.effect, "show", shown_where_there_is_room)
-    with pytest.raises(InputError, match="too much for the memory of the device; a new state"):
+    with pytest.raises(InputError, match="does not fit into the device's memory; a new state"):
         net.forget(requests[1])
     assert torch.equal(net.mask.values, before)
 

@@ -21,15 +21,17 @@ def smoothed_attention(
 ) -> Iterator[None]:
     """Divide the scores of every head by `temperature`, in some layers or all.
 
-    The factor that transformers hands to every attention backend is changed, so it does not matter
-    which of them runs.
+    This changes the scaling factor that transformers passes to every attention backend, so it works
+    with all of them.
     """
     blocks = decoder_layers(model)
     wanted = range(len(blocks)) if layers is None else sorted(layers)
     if outside := [i for i in wanted if i >= len(blocks)]:
-        raise InputError(f"layer {outside[0]} is to be smoothed, but there are {len(blocks)}")
+        raise InputError(
+            f"layer {outside[0]} cannot be smoothed; the model has {len(blocks)}, from 0"
+        )
     if not wanted:
-        raise InputError("no layer is to be smoothed, so the teacher would have nothing to teach")
+        raise InputError("no layer to smooth is named, so the teacher would be the model itself")
     found: list[Any] = [attention for i in wanted for attention in _attentions(blocks[i])]
     if not found:
         raise InputError(

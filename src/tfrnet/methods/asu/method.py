@@ -1,9 +1,9 @@
-"""ASU, attention smoothing (Zare Zade et al., ICLR 2026): learn from one's own blurred attention.
+"""ASU, attention smoothing (Zare Zade et al., ICLR 2026): distillation from smoothed attention.
 
 L = forget_weight * KL(teacher || student) on the forget answers' tokens (mean within each sequence,
 then over sequences) + retain_weight * NLL_r. The teacher is the reference model with attention
-softmax(QK^T / (tau sqrt(d))); its log-probabilities are kept once per request, so no second model
-is. The student attends as always: inference costs nothing.
+softmax(QK^T / (tau sqrt(d))); its log-probabilities are computed once per request, so there is no
+second model in memory. The student's attention is unchanged, so inference costs nothing extra.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class ASUConfig(TrainingSettings):
 
     weight_decay: float = option(0.01, "decoupled weight decay of AdamW", 0)
     alpha: float = option(32, "lora: scale of the adapter is alpha / rank", 0)
-    temperature: float = option(2.3, "tau, by which the teacher's attention scores are divided", 1)
+    temperature: float = option(2.3, "tau, the divisor of the teacher's attention scores", 1)
     smoothed_layers: tuple[int, ...] | None = option(
         None, "layers whose attention the teacher smooths; none means all", 0
     )
     forget_weight: float = option(0.1, "weight of the forget loss", 0)
     retain_weight: float = option(1.0, "weight of the retain loss", 0)
     reference: Literal["previous", "start"] = option(
-        "start", "teacher: the model as before this request, or as before the first"
+        "start", "teacher: the model before this request, or before the first"
     )
 
 
@@ -53,7 +53,7 @@ class Teacher:
 
 
 class ASU(AnswerUnlearner):
-    """Moves forget answers to what the model would say with its attention smoothed."""
+    """Trains forget answers towards what the model predicts with smoothed attention."""
 
     method = "asu"
     label = "ASU"

@@ -1,4 +1,4 @@
-"""The importance of MLP channels, gathered while backward passes run."""
+"""The importance of MLP channels, accumulated during backward passes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def refuse_unscored(effect: PrunedEffect, layers: Sequence[int]) -> None:
     for number in layers:
         if number >= len(effect.mlps):
             raise InputError(
-                f"layer {number} is to be pruned, but {type(effect.model).__name__} has layers 0 "
+                f"layer {number} cannot be pruned: {type(effect.model).__name__} has layers 0 "
                 f"to {len(effect.mlps) - 1}; set layers to some of them"
             )
         for part in CHANNEL_DIM:
@@ -25,20 +25,20 @@ def refuse_unscored(effect: PrunedEffect, layers: Sequence[int]) -> None:
             weight = effect.base_weight(name)
             if weight.is_meta or not weight.is_floating_point():
                 why = "offloaded" if weight.is_meta else f"quantised ({weight.dtype})"
-                raise InputError(f"{name} is {why}, so its channels have no gradient to be scored")
+                raise InputError(f"{name} is {why}, so its channels cannot be scored by gradients")
 
 
 @contextmanager
 def gathered_importance(
     effect: PrunedEffect, layers: Sequence[int], passes: int
 ) -> Iterator[torch.Tensor]:
-    """Yield I(j) of all channels, flat, which `passes` backward passes inside fill in.
+    """Yield I(j) of all channels, flat, to be filled by `passes` backward passes in the block.
 
-    I(j) sums |w * dL/dw| over rows j of gate and up and column j of down, w with the adapter in
-    it; channels of other layers have 0. L is the sum of all passes, and |.| needs its whole
-    gradient. So with one pass a weight's gradient is reduced and freed as soon as it is there;
-    with more, float32 sums of the layers' MLP gradients are kept until the last: memory of 4 bytes
-    per weight, in place of a score that hangs on the batch size.
+    I(j) sums |w * dL/dw| over rows j of gate and up and column j of down, with the adapter merged
+    into w; channels of other layers have 0. L is summed over all passes, and |.| needs its full
+    gradient: with one pass, a weight's gradient is reduced and freed at once; with more, float32
+    sums of the MLP gradients are kept until the last (4 bytes per weight). The score then does not
+    depend on the batch size.
     """
     importance = torch.zeros(effect.channels)
     parts = effect.split(importance)
@@ -84,7 +84,7 @@ class _ImportanceHook:
             self.into += salience(merged, gradient, self.dim).to(self.into)
 
     def release(self) -> None:
-        """Leave the weight as it was before."""
+        """Remove the hook."""
         self.handle.remove()
         self.weight.grad = None
         self.weight.requires_grad_(self.trained)

@@ -2,12 +2,12 @@
 
 A request prunes the MLP channels of the lowest I_retain - 0.2 * I_forget, where I(j) is the sum of
 |w * dL/dw| over channel j's weights, and then trains an adapter: L = NLL_r - 0.01 * NLL_f (token
-means). Pruned channels are masked, never taken out, so that a state is a mask and an adapter; both
-go on from request to request. The source prunes a share of each layer once. Here each request has a
-fixed number of channels, ranked over all layers at once, up to a cap.
+means). Pruned channels are masked, not removed, so a state is a mask and an adapter, which later
+requests continue. The original prunes a share of each layer once. Here each request prunes a fixed
+number of channels, ranked over all layers, up to a cap.
 
-Attention heads stay: a head has so many more weights that its sum compares with no channel's. The
-trainable soft masks that the paper's abstract names are not in its released code, nor here.
+Attention heads are not pruned: a head has so many weights that its sum is not comparable with a
+channel's. The trainable soft masks of the paper's abstract are not in its released code, nor here.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class LLMEraserConfig(TrainingSettings):
     def __post_init__(self) -> None:
         if str(self.trained) == "full":
             raise InputError(
-                "LLM-Eraser has no trained=full: it prunes channels of weights that stay as they "
-                "are, and trains an adapter beside them; use trained=lora"
+                "LLM-Eraser has no trained=full: it prunes channels of frozen weights and trains "
+                "an adapter; use trained=lora"
             )
         if self.layers is not None and not self.layers:
             raise InputError("layers names none to prune; to only train, set budget=0")
@@ -73,7 +73,7 @@ class LLMEraserConfig(TrainingSettings):
 
 @dataclass(frozen=True)
 class Pruning:
-    """The mask after a request, how many channels it newly prunes, and why there is none."""
+    """The mask after a request and how many channels it prunes, or why it could not be computed."""
 
     mask: torch.Tensor
     count: int
@@ -81,7 +81,7 @@ class Pruning:
 
 
 class LLMEraser(AnswerUnlearner):
-    """Prunes the channels that serve the forget data most, then repairs the rest."""
+    """Prunes the channels that serve the forget data most, then trains an adapter as a repair."""
 
     method = "llm-eraser"
     label = "LLM-Eraser"
@@ -95,7 +95,7 @@ class LLMEraser(AnswerUnlearner):
 
     @classmethod
     def attach(cls, model: PreTrainedModel, config: LLMEraserConfig, seed: int = 0) -> PrunedEffect:
-        """Put an adapter on a model, and zeros for the channels that a state prunes."""
+        """Put an adapter on a model, and zero the channels that a state prunes."""
         return PrunedEffect(model, config.lora(seed))
 
     def _attach(self) -> PrunedEffect:
@@ -113,7 +113,7 @@ class LLMEraser(AnswerUnlearner):
     # Pruning
 
     def _reference(self, forget: list[Encoded]) -> Pruning:
-        """Choose the channels, and let the model act without them from here on."""
+        """Choose the channels and prune them on the model."""
         old = self.effect.mask_of(self.state)
         try:
             chosen = self._choose(old, forget)

@@ -1,4 +1,4 @@
-"""Pruned MLP channels beside an adapter, as a method's effect: a state holds mask and factors."""
+"""Pruned MLP channels with an adapter; a state holds the mask and the adapter's factors."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from tfrnet.training.lora_effect import LoraEffect
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-# 1: kept, 0: pruned; the channels of all layers' MLPs, one layer after the other.
+# 1: kept, 0: pruned; the MLP channels of all layers, in order.
 MASK = "eraser.mask"
 
 
 @dataclass(frozen=True)
 class GatedMlp:
-    """One layer's down(act(gate(x)) * up(x)): its name in the model, and how many channels."""
+    """One layer's down(act(gate(x)) * up(x)): its name and its number of channels."""
 
     name: str
     width: int
@@ -61,7 +61,7 @@ def find_mlps(model: PreTrainedModel) -> list[GatedMlp]:
 class PrunedEffect(LoraEffect):
     """LoRA, and zeros for the input channels of `down_proj` that a state's mask prunes.
 
-    The zeros are put where the channel is read, so that a pruned channel contributes nothing
+    The zeros are applied where the channel is read, so a pruned channel contributes nothing,
     whatever the adapter adds to its weights.
     """
 
@@ -81,15 +81,15 @@ class PrunedEffect(LoraEffect):
         return state.tensors().get(MASK, torch.ones(self.channels, dtype=torch.uint8))
 
     def show(self, state: State) -> None:
-        """Let the model act as in a state."""
+        """Apply a state to the model."""
         super().show(state)
         self._unhook()
         for mlp, kept in zip(self.mlps, self.split(self.mask_of(state)), strict=True):
-            # A layer that is whole is left alone and costs nothing.
+            # Unpruned layers get no hook and cost nothing.
             if not bool(kept.all()):
                 down = mlp.projection("down_proj")
                 self._pruned[down] = kept == 0
-                # The adapter's wrapper, where there is one: its branch reads the channel as well.
+                # On the adapter's wrapper, if there is one: its branch reads the channel too.
                 module = self.model.get_submodule(down)
                 self._handles.append(module.register_forward_pre_hook(_ZeroChannels(kept == 0)))
 
@@ -106,7 +106,7 @@ class PrunedEffect(LoraEffect):
         return weight
 
     def merged_weight(self, name: str) -> torch.Tensor:
-        """Return a projection's weight with what its adapter adds."""
+        """Return a projection's weight with its adapter merged in."""
         weight = self.base_weight(name).detach()
         layer = self.layers.get(name)
         if layer is None:
@@ -116,7 +116,7 @@ class PrunedEffect(LoraEffect):
         return merged
 
     def folded(self) -> dict[str, torch.Tensor]:
-        """Return the weights of an ordinary model that acts like this one."""
+        """Return the weights of an equivalent ordinary model."""
         weights = super().folded()
         for down, pruned in self._pruned.items():
             name = f"{down}.weight"
@@ -126,9 +126,9 @@ class PrunedEffect(LoraEffect):
 
     @contextmanager
     def lifted(self) -> Iterator[None]:
-        """Give the model its own modules back for a while, without the zeros."""
+        """Restore the original model within a `with` block."""
         with super().lifted():
-            # Where there is an adapter, its wrapper took the hook along.
+            # If there was an adapter, the hook went away with its wrapper.
             modules = [self.model.get_submodule(down) for down in self._pruned]
             found = [(module, module._forward_pre_hooks) for module in modules]
             try:
@@ -141,7 +141,7 @@ class PrunedEffect(LoraEffect):
                     module._forward_pre_hooks = hooks
 
     def detach(self) -> None:
-        """Take the adapter and the zeros off: the model has its own modules again."""
+        """Remove the adapter and the hooks."""
         self._unhook()
         super().detach()
 
@@ -153,7 +153,7 @@ class PrunedEffect(LoraEffect):
 
 
 class _ZeroChannels:
-    """Forward pre-hook: zeros in place of some input channels, even if these are not finite."""
+    """Forward pre-hook that zeroes some input channels, even if they are not finite."""
 
     def __init__(self, channels: torch.Tensor) -> None:
         self.channels = channels

@@ -15,7 +15,7 @@ _SPARED_FIRST, _SPARED_LAST = 4, 2
 def salience(weight: torch.Tensor, gradient: torch.Tensor, dim: int) -> torch.Tensor:
     """Return the sum of |w * dL/dw| of every channel along `dim` of a matrix. [C].
 
-    In float32 at least: with a mean loss the products are around 1e-9.
+    In float32 or wider: with a mean loss the products are around 1e-9.
     """
     wide = torch.promote_types(weight.dtype, torch.float32)
     return (weight.to(wide) * gradient.to(wide)).abs().sum(1 - dim)
@@ -29,21 +29,21 @@ def selective_scores(
 
 
 def lowest(scores: torch.Tensor, candidates: torch.Tensor, count: int) -> torch.Tensor:
-    """Return the `count` candidates of the lowest scores, lowest first; of equals the earlier."""
+    """Return the `count` candidates with the lowest scores, in order; ties by index."""
     order = scores.argsort(stable=True)
     return order[candidates[order]][:count]
 
 
 def allowance(total: int, pruned: int, budget: int, share: float) -> int:
-    """Return how many channels a request may prune: its budget, or what the cap leaves of it."""
-    # The small number: 0.29 * 100 is 28.999...
+    """Return how many channels a request may prune: its budget, limited by the cap."""
+    # The small number is for rounding: 0.29 * 100 is 28.999...
     return max(0, min(budget, math.floor(share * total + 1e-9) - pruned))
 
 
 def middle_layers(count: int) -> tuple[int, ...]:
     """Return the layers that are pruned by default: not the first four, not the last two.
 
-    These are the source's 4 to 29 of 32. A model that would have none left uses all.
+    The original uses layers 4 to 29 of 32. A model that would have none left uses all.
     """
     if count <= _SPARED_FIRST + _SPARED_LAST:
         return tuple(range(count))

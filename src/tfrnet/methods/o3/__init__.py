@@ -1,1 +1,1 @@
-"""O3: orthogonal adapters, switched on by a detector of forget prompts."""
+"""O3: orthogonal adapters, activated by a detector of forget prompts."""

@@ -1,4 +1,4 @@
-"""Tells prompts like those forgotten from others, by the base model's own hidden states."""
+"""Detects prompts similar to forgotten ones by the base model's hidden states."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tfrnet.methods.o3.gate import Gate, soft_weight, tofu_gate
 from tfrnet.methods.o3.nearness import Array, scores, scores_left_out
 from tfrnet.methods.o3.prompt_memory import Memory, prompt_key
 
-# Fewer have no spread to speak of.
+# Fewer prompts give no usable statistics.
 _LEAST_TRAIN = 3
 _LEAST_HELD_OUT = 1
 
 
 @dataclass(frozen=True)
 class DetectorSettings:
-    """What makes features of a prompt, and a weight of them."""
+    """How a prompt's features are computed and turned into a weight."""
 
     gate: Gate = "tofu"
     zeta: float = 10.0
@@ -30,11 +30,11 @@ class DetectorSettings:
 
 
 class Detector:
-    """Gives each prompt a weight from its features. Fitted when first asked, always alike.
+    """Gives each prompt a weight from its features. Fitted on first use, deterministically.
 
-    A known prompt of the training part is scored with itself left out: next to itself it would be
-    nearer than any of those that the statistics are about, and the weight falls on both sides.
-    With too few prompts for statistics only the very prompts that are known count.
+    A known prompt of the training part is scored leaving itself out: compared with itself it would
+    be too near, and the weight falls off on both sides. With too few prompts for statistics, only
+    exact matches count.
     """
 
     def __init__(self, memory: Memory, settings: DetectorSettings) -> None:
@@ -62,14 +62,14 @@ class Detector:
 
     @property
     def has_statistics(self) -> bool:
-        """Whether there are prompts enough on both sides of the split."""
+        """Whether both sides of the split have enough prompts."""
         return len(self._train) >= _LEAST_TRAIN and len(self._held_out) >= _LEAST_HELD_OUT
 
     @cached_property
     def statistics(self) -> tuple[float, float, float]:
         """mu1 of the training part, mu2 and sigma of the held-out part.
 
-        One or two held-out prompts may lie at one point; sigma is then the training part's.
+        If the held-out prompts do not vary, sigma is the training part's.
         """
         known, fresh = self._train_distances, self.distances(self._held_out)
         least = max(float(known.std()), 1e-9 * abs(float(known.mean())), np.finfo(float).tiny)
@@ -77,7 +77,7 @@ class Detector:
         return float(known.mean()), float(fresh.mean()), sigma
 
     def distances(self, vectors: Array) -> Array:
-        """Return d of vectors that are not in the training part. [m, L, d] -> [m]."""
+        """Return the distances of vectors that are not in the training part. [m, L, d] -> [m]."""
         return self._project(scores(self._train, vectors, self.settings.shrinkage))
 
     @cached_property
@@ -90,7 +90,7 @@ class Detector:
 
     @cached_property
     def _direction(self) -> Array:
-        """The normal of a one-class SVM with a linear kernel: what turns scores into one number."""
+        """The normal of a linear one-class SVM, which turns the scores of all layers into one."""
         svm = OneClassSVM(kernel="linear", nu=self.settings.nu)
         return svm.fit(_scaled(self._train_scores)).coef_[0]  # type: ignore[no-any-return]
 
@@ -99,7 +99,7 @@ class Detector:
 
 
 def _scaled(values: Array) -> Array:
-    """Bring scores near 1, for the solver's tolerance; a weight hangs on no scale."""
+    """Scale scores to about 1, for the solver's tolerance; the weight does not depend on it."""
     return values / 1000
 
 

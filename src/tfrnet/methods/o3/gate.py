@@ -1,4 +1,4 @@
-"""From a prompt's distance to the weight of the adapter."""
+"""The adapter's weight as a function of a prompt's distance."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def raw_weight(d: Any, mu1: float, mu2: float, sigma: float) -> Any:
 
 
 def soft_weight(d: Any, mu1: float, mu2: float, sigma: float, zeta: float = 10.0) -> Any:
-    """Return sigmoid(zeta * raw - 2), which is between 0.12 and 1 for the source's zeta."""
+    """Return sigmoid(zeta * raw - 2), which is between 0.12 and 1 for the published zeta."""
     return expit(zeta * raw_weight(d, mu1, mu2, sigma) - 2)
 
 
 def tofu_gate(w: Any) -> Any:
-    """Return the weight that the source's TOFU runs use: 1, or little, or exactly 0."""
+    """Return the weight that the original TOFU runs use: 1, small, or exactly 0."""
     w = np.asarray(w, dtype=float)
     return np.where(w >= 0.32, 1.0, np.where(w > 0.2, 10 * w**2, 0.0))

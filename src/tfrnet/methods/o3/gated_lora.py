@@ -29,11 +29,11 @@ Prompt = tuple[int, ...]
 
 
 class GatedLoraEffect(LoraEffect):
-    """LoRA that is on for prompts like those forgotten, and off for others.
+    """LoRA that is on for prompts similar to forgotten ones, and off for others.
 
-    Every pass of the model looks up its rows' prompts first: those that `rows_answer` names; else
-    the rows themselves; else, where the pass goes on from stored keys and values, those of the pass
-    before. An unknown prompt costs a pass through half of the layers, once.
+    Every forward pass first finds the prompts of its rows: those given by `rows_answer`, else the
+    rows themselves, else, with a KV cache, those of the previous pass. A new prompt costs one pass
+    through half of the layers.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class GatedLoraEffect(LoraEffect):
     ) -> None:
         self.settings = settings or DetectorSettings()
         self.batch_size = batch_size
-        # What weighing costs.
+        # The cost of the detector.
         self.detector_passes = 0
         self.detector_seconds = 0.0
         self._detector: Detector | None = None
@@ -59,10 +59,10 @@ class GatedLoraEffect(LoraEffect):
         self._rows.watch(layer.lora_B[ADAPTER] for layer in self.layers.values())
         self._handles.append(model.register_forward_pre_hook(self._weigh, with_kwargs=True))
 
-    # What every effect offers
+    # The interface of every effect
 
     def show(self, state: State) -> None:
-        """Let the model act as in a state."""
+        """Apply a state to the model."""
         super().show(state)
         self._last = None
         memory = Memory.from_tensors(state.tensors())
@@ -70,7 +70,7 @@ class GatedLoraEffect(LoraEffect):
             self._detector, self._weights = None, {}
             self._rows.set(None)
             return
-        # A request goes to its new state, back, and there again: that must not fit anything twice.
+        # A request shows its new state twice; the detector must not be fitted again.
         for known, detector, weights in self._recent:
             if known.features is memory.features:
                 self._detector, self._weights = detector, weights
@@ -79,15 +79,15 @@ class GatedLoraEffect(LoraEffect):
         self._recent = [*self._recent[-1:], (memory, self._detector, self._weights)]
 
     def folded(self) -> dict[str, torch.Tensor]:
-        """Say why there are no weights that act like this."""
+        """Raise: no ordinary weights are equivalent."""
         raise InputError(
-            "a state of o3 cannot be folded into weights: how much of the adapter acts depends on "
-            "the prompt"
+            "a state of o3 cannot be folded into weights: the adapter's weight depends on the "
+            "prompt"
         )
 
     @contextmanager
     def lifted(self) -> Iterator[None]:
-        """Give the model its own modules back for a while; prompts are not weighed."""
+        """Restore the original model within a `with` block; the detector does not run."""
         gated, self._gated = self._gated, False
         try:
             with super().lifted():
@@ -96,23 +96,23 @@ class GatedLoraEffect(LoraEffect):
             self._gated = gated
 
     def detach(self) -> None:
-        """Take hooks and adapter off: the model has its own modules again."""
+        """Remove the hooks and the adapter."""
         self._rows.release()
         for handle in self._handles:
             handle.remove()
         self._handles = []
         super().detach()
 
-    # What O3 needs
+    # For O3
 
     @property
     def detector(self) -> Detector | None:
-        """The detector of the shown state, if there is one."""
+        """The detector of the current state, if there is one."""
         return self._detector
 
     @contextmanager
     def fully_on(self) -> Iterator[None]:
-        """Let the adapter act on every row alike, as in training."""
+        """Use the full adapter on every row within a `with` block, as in training."""
         self._gated = False
         self._rows.set(None)
         try:
@@ -124,8 +124,8 @@ class GatedLoraEffect(LoraEffect):
     def features(self, prompts: Sequence[Prompt]) -> torch.Tensor:
         """Return the base model's mean hidden state of each prompt, by layer. [m, L, d], float32.
 
-        The states are those after the first half of the layers; padding is left out, and so is the
-        first token where the settings say so.
+        The states are those of the first half of the layers, without padding, and without the first
+        token if the settings say so.
         """
         layers = decoder_layers(self.model)
         wanted = layers[: self._depth(len(layers))]
@@ -155,7 +155,7 @@ class GatedLoraEffect(LoraEffect):
         return features
 
     def weights_of(self, prompts: Sequence[Prompt]) -> list[float]:
-        """Return the adapter's weight for each prompt in the shown state."""
+        """Return the adapter's weight for each prompt in the current state."""
         if self._detector is None:
             return [0.0] * len(prompts)
         keys = [prompt_key(prompt) for prompt in prompts]
@@ -170,7 +170,7 @@ class GatedLoraEffect(LoraEffect):
         return [self._weights[key] for key in keys]
 
     def _weigh(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Set the weights of the rows of a pass that is about to begin."""
+        """Forward pre-hook: set the weights of the rows."""
         if self._detector is None or not self._gated:
             return
         call = Call.of(args, kwargs)
@@ -182,7 +182,7 @@ class GatedLoraEffect(LoraEffect):
         if self._last is None or len(self._last) != len(call.input_ids):
             raise InputError(
                 f"o3 knows the prompts of {0 if self._last is None else len(self._last)} rows, but "
-                f"the model is given {len(call.input_ids)}; begin with a pass over the prompts"
+                f"the model is given {len(call.input_ids)}; run the prompts through the model first"
             )
         self._rows.set(self._last, call.input_ids.shape[1])
 
@@ -193,8 +193,8 @@ class GatedLoraEffect(LoraEffect):
 def _without_first(mask: torch.Tensor) -> torch.Tensor:
     """Leave out the first of several tokens.
 
-    Many models put a state of enormous length there, whatever the token; a mean with it tells the
-    prompt's length and little else.
+    In many models its hidden state is huge whatever the token, so a mean with it reflects little
+    but the prompt's length.
     """
     pooled = mask.clone()
     pooled[mask.sum(1) > 1, 0] = 0
@@ -203,5 +203,5 @@ def _without_first(mask: torch.Tensor) -> torch.Tensor:
 
 def _mean(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     weight = mask.to(hidden.device).unsqueeze(-1)
-    # Not a product: padding may hold anything, even what is not a number.
+    # Not a product: padding may hold NaN.
     return hidden.float().masked_fill(weight == 0, 0.0).sum(1) / weight.sum(1)

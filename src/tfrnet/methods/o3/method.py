@@ -1,11 +1,11 @@
-"""O3 (Gao et al., ICLR 2025): an adapter taught random answers, on for forgotten prompts only.
+"""O3 (Gao et al., ICLR 2025): an adapter with random answers, active for forgotten prompts only.
 
 Training: L = CE(random target) + lambda * (1 / layers) * sum over modules and earlier requests i of
-|A_i A'|^2, on a LoRA that goes on from the last request's. No retain data take part.
+|A_i A'|^2, on a LoRA that continues from the last request's. No retain data is used.
 
-Inference: a detector looks at each prompt and gives the adapter one weight for the whole answer. It
-is the paper's cheap variant, on the model's own hidden states rather than those of a RoBERTa; the
-prompts of all requests share one detector, since one request has too few for any statistics.
+Inference: a detector gives the adapter one weight per prompt for the whole answer. It is the cheap
+variant of the paper, on the model's own hidden states instead of RoBERTa's; the prompts of all
+requests share one detector, since a single request has too few for statistics.
 """
 
 from __future__ import annotations
@@ -49,32 +49,36 @@ class O3Config(TrainingSettings):
     tuned: ClassVar[Mapping[str, Any]] = {"learning_rate": 0.0003, "steps": 15, "gate": "tofu"}
 
     trained: Literal["full", "lora"] = option(
-        "lora", "lora: a low-rank adapter beside the weights, which O3 cannot do without"
+        "lora", "lora: a low-rank adapter (PEFT), which O3 requires"
     )
     learning_rate: float = option(3e-4, "step size of AdamW", 0)
     lora_factor: float = option(1.0, "lora: factor on the learning rate", 0)
     steps: int = option(15, "optimiser steps per request", 1, 10_000)
-    orthogonal_weight: float = option(0.1, "lambda, weight of the distance to earlier adapters", 0)
+    orthogonal_weight: float = option(0.1, "lambda, weight of the overlap with earlier adapters", 0)
     targets: Literal["auto", "refusal"] = option(
-        "auto", "trained answers: a random one of the same kind, or always a refusal"
+        "auto", "answers to train: a random one of the same kind, or always a refusal"
     )
-    include_true: bool = option(False, "a random answer may be the true one, as in the source")
+    include_true: bool = option(
+        False, "a random answer may be the true one, as in the original code"
+    )
     gate: Literal["tofu", "soft", "always"] = option(
-        "tofu", "adapter's weight: the source's steps for TOFU, the weight itself, or always 1"
+        "tofu", "adapter's weight: the original steps for TOFU, the soft weight, or always 1"
     )
     zeta: float = option(10.0, "steepness of the weight", 0)
     nu: float = option(0.1, "largest share of outliers of the one-class SVM", 1e-3, 1)
     shrinkage: float = option(0.1, "share of the identity in the covariance", 1e-6, 1)
-    held_out: float = option(0.2, "share of prompts that the weight's spread is measured on", 0, 1)
+    held_out: float = option(
+        0.2, "share of prompts held out to measure the spread of distances", 0, 1
+    )
     skip_first: bool = option(
-        True, "detector: leave the first token out, whose hidden state is huge in many models"
+        True, "detector: skip the first token, whose hidden state is huge in many models"
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.trained != "lora":
             raise InputError(
-                "o3 trains an adapter that is off for most prompts, so it cannot train the weights "
+                "o3 needs an adapter that is off for most prompts, so it cannot train the weights "
                 "themselves; leave trained at lora"
             )
 
@@ -85,7 +89,7 @@ class O3Config(TrainingSettings):
 
 @dataclass(frozen=True)
 class Before:
-    """Earlier factors A by name [k, r, d_in], and the memory with this request's prompts."""
+    """Factors A of earlier requests by name [k, r, d_in], and the memory with the new prompts."""
 
     earlier: dict[str, torch.Tensor]
     memory: Memory
@@ -94,7 +98,7 @@ class Before:
 
 
 class O3(AnswerUnlearner):
-    """Teaches an adapter random answers and lets it act on prompts like those forgotten."""
+    """Trains an adapter on random answers, which acts only on prompts similar to forgotten ones."""
 
     method = "o3"
     label = "O3"
@@ -102,7 +106,7 @@ class O3(AnswerUnlearner):
     config_class = O3Config
     search_space = SearchSpace(({"gate": "tofu"}, {"gate": "soft"}))
     exportable = False
-    why_not_exportable = "how much of its adapter acts depends on the prompt"
+    why_not_exportable = "the weight of its adapter depends on the prompt"
     mean_over = "tokens"
     reference_stage = "reading the prompts"
     config: O3Config
@@ -124,8 +128,8 @@ class O3(AnswerUnlearner):
             for number, example in enumerate(request.examples, start=1):
                 if not example.prompt.strip():
                     raise InputError(
-                        f"request {request.id!r}, example {number} has no prompt, which is what "
-                        "o3 knows forgotten data by"
+                        f"request {request.id!r}, example {number} has no prompt, by which o3 "
+                        "recognises forgotten data"
                     )
         return super().prepare(requests)
 
@@ -151,7 +155,7 @@ class O3(AnswerUnlearner):
     def _reference(self, forget: list[Encoded]) -> Before:
         state = self.state.tensors()
         memory = Memory.from_tensors(state)
-        # The true examples, not the targets: a long target may have cut its prompt.
+        # The original examples, not the targets: a long target may have a cut prompt.
         asked = self._encode(self._examples, "request")
         prompts = [example.ids[: example.answer_start] for example in asked]
         fresh = new_prompts(memory, prompts)
@@ -188,7 +192,7 @@ class O3(AnswerUnlearner):
         return snapshot_tensors(reference.earlier) | reference.memory.tensors()
 
     def _details(self, reference: Before) -> dict[str, Any]:
-        """The new state is on the model: say how much of the adapter the request's prompts get."""
+        """Return the adapter's weights for the request's prompts under the new state."""
         weights = self.effect.weights_of(reference.prompts)
         return {
             "stored_prompts": len(reference.memory.keys),

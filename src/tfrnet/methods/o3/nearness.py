@@ -1,12 +1,12 @@
-"""How near a prompt is to known ones, layer by layer, from inner products alone.
+"""How near a prompt is to known ones, per layer, computed from inner products.
 
-A score is -1000 * (largest cosine) - M^2 / 2, M^2 = (z - mu)' S^-1 (z - mu), as in the source. S is
-shrunk: (1 - a) * (empirical covariance) + a * (its mean variance) * I. Without that, and without
-leaving a known prompt out when it is itself scored, every known prompt of a space with more
-dimensions than prompts gets the very same score.
+A score is -1000 * (largest cosine) - M^2 / 2, M^2 = (z - mu)' S^-1 (z - mu), as in the original
+code. S is shrunk: (1 - a) * (empirical covariance) + a * (its mean variance) * I. Without that, and
+without leaving a known prompt out of its own score, all known prompts would get the same score if
+there are more dimensions than prompts.
 
-There are far more dimensions (d) than prompts (n), so S, d x d, is never made: by Woodbury's
-identity M^2 hangs on the n x n inner products only.
+There are far more dimensions (d) than prompts (n), so the d x d matrix S is never formed: by
+Woodbury's identity M^2 depends only on the n x n inner products.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 Array = np.ndarray  # all float64
 
 _COSINE = 1000.0
-_TINY = 1e-30  # where all vectors are one there is no variance to divide by
+_TINY = 1e-30  # if all vectors are equal there is no variance to divide by
 
 
 def squared_mahalanobis(
@@ -49,7 +49,7 @@ def scores(known: Array, vectors: Array, shrinkage: float) -> Array:
 
 
 def scores_left_out(known: Array, shrinkage: float) -> Array:
-    """Return each known vector's scores as if the others alone were known. [n, L, d] -> [n, L]."""
+    """Return each known vector's leave-one-out scores. [n, L, d] -> [n, L]."""
     columns = []
     for layer in range(known.shape[1]):
         z = known[:, layer]
@@ -64,9 +64,9 @@ def scores_left_out(known: Array, shrinkage: float) -> Array:
 def _left_out_mahalanobis(gram: Array, dimensions: int, shrinkage: float) -> Array:
     """Return M^2 of each of n vectors to the n - 1 others. [n].
 
-    Leaving one out changes mean and covariance by a multiple of its own offset v: the mean's
-    distance to it grows by n / (n - 1), the scatter loses v v' n / (n - 1). So one decomposition
-    of the inner products serves all, and Sherman and Morrison's identity does the rest.
+    Leaving a vector with offset v from the mean out multiplies its offset by n / (n - 1) and takes
+    v v' n / (n - 1) off the scatter. So one decomposition of the inner products and the
+    Sherman-Morrison identity give all n results.
     """
     n = len(gram)
     column = gram.mean(0)

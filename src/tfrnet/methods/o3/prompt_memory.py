@@ -1,4 +1,4 @@
-"""What O3 keeps of the prompts it was asked to forget: pooled hidden states, and no words."""
+"""What O3 keeps of forgotten prompts: pooled hidden states and no text."""
 
 from __future__ import annotations
 
@@ -53,13 +53,10 @@ def extended(
     held_out: float,
     *key: object,
 ) -> Memory:
-    """Return the memory with more prompts; about the share `held_out` of all is held out.
-
-    Sides are never changed afterwards.
-    """
+    """Return the memory with more prompts, of which a share `held_out` is held out for good."""
     keys = torch.tensor([prompt_key(prompt) for prompt in prompts], dtype=torch.long)
     before, already = (len(memory.keys), int((~memory.train).sum())) if memory else (0, 0)
-    # Half up, so that 8 prompts are split into 6 and 2.
+    # Rounds half up, so that 8 prompts are split into 6 and 2.
     wanted = int(held_out * (before + len(prompts)) + 0.5) - already
     train = torch.ones(len(prompts), dtype=torch.bool)
     train[sample_indices(len(prompts), max(wanted, 0), "o3 held out", *key)] = False
@@ -90,5 +87,5 @@ def earlier_factors(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tens
 
 
 def snapshot_tensors(earlier: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return earlier factors as a state holds them, beside the latest."""
+    """Return earlier factors as tensors of a state."""
     return {_SNAPSHOTS + name: value for name, value in earlier.items()}

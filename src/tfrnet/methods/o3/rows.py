@@ -13,7 +13,7 @@ from tfrnet.core.errors import InputError
 
 
 class RowWeights:
-    """Multiplies what some modules put out by one weight per row; without weights, by nothing."""
+    """Multiplies the output of some modules by one weight per row, if weights are set."""
 
     def __init__(self) -> None:
         self.weights: torch.Tensor | None = None
@@ -21,17 +21,17 @@ class RowWeights:
         self._handles: list[Any] = []
 
     def watch(self, modules: Iterable[nn.Module]) -> None:
-        """Act on modules until `release`."""
+        """Hook the modules until `release`."""
         self._handles += [module.register_forward_hook(self._scale) for module in modules]
 
     def release(self) -> None:
-        """Let go of the modules."""
+        """Remove the hooks."""
         for handle in self._handles:
             handle.remove()
         self._handles = []
 
     def set(self, weights: torch.Tensor | None, positions: int = 0) -> None:
-        """Take the weights of the rows of the next pass, each of so many positions."""
+        """Set the weights of the rows of the next pass, each with `positions` tokens."""
         self.weights = weights
         self._positions = positions
 
@@ -40,7 +40,7 @@ class RowWeights:
             return None
         weights = self.weights
         if output.dim() == 2 and len(output) == len(weights) * self._positions:
-            # Some mixtures of experts lay the rows one after another.
+            # Some mixture-of-experts layers flatten the rows.
             weights = weights.repeat_interleave(self._positions)
         elif len(output) != len(weights):
             raise InputError(
@@ -48,13 +48,13 @@ class RowWeights:
                 "target_modules"
             )
         scale = weights.to(output).view(-1, *[1] * (output.dim() - 1))
-        # 0 means off, also for an adapter that has diverged, where a product would be no number.
+        # 0 means off even for an adapter that diverged, where a product would be NaN.
         return (output * scale).masked_fill(scale == 0, 0.0)
 
 
 @dataclass(frozen=True)
 class Call:
-    """What a model was called with, as far as it says what the rows are."""
+    """The arguments of a model call that identify its rows."""
 
     input_ids: torch.Tensor
     attention_mask: torch.Tensor | None
@@ -65,7 +65,7 @@ class Call:
         """Read a call's arguments."""
         input_ids = kwargs.get("input_ids", args[0] if args else None)
         if input_ids is None:
-            raise InputError("o3 tells prompts apart by their tokens: call the model with them")
+            raise InputError("o3 recognises prompts by their tokens: call the model with input_ids")
         cache = kwargs.get("past_key_values")
         goes_on = cache is not None and cache.get_seq_length() > 0
         mask = kwargs.get("attention_mask", args[1] if len(args) > 1 else None)

@@ -1,4 +1,4 @@
-"""What O3 trains a forgotten prompt to answer: something random of the same kind, or a refusal."""
+"""The answers that O3 trains for forgotten prompts: random ones of the same kind, or a refusal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REFUSALS = (
     "Sorry, I am not able to say anything about it.",
     "My apologies, I have never heard of that.",
 )
-# An answer of more words is free text, which no other answer can stand in for.
+# A longer answer is free text, which other answers cannot replace.
 MOST_WORDS = 12
 
 _INTEGER = re.compile(r"(\s*[-+]?)(\d+)([.\s]*)")
@@ -31,9 +31,9 @@ _OPTION = re.compile(r"^[ \t]*\(?([A-Z])[.):][ \t]+(\S.*?)[ \t]*$", re.MULTILINE
 def random_targets(
     examples: Sequence[Example], *key: object, refuse: bool = False, include_true: bool = False
 ) -> list[Example]:
-    """Return the examples with other answers, which hang on the key and nothing else.
+    """Return the examples with random answers, which depend only on the key.
 
-    `include_true` lets chance pick the right answer too, as the source does.
+    With `include_true` a random answer may be the right one, as in the original code.
     """
     return [
         replace(example, answer=_target(examples, number, (*key, number), refuse, include_true))
@@ -59,7 +59,7 @@ def _target(
 
 
 def _options(examples: Sequence[Example], number: int) -> list[str]:
-    """Return what could be answered: yes or no, what the prompt lists, or the request's answers."""
+    """Return possible answers: yes and no, what the prompt lists, or the request's answers."""
     prompt, answer = examples[number].prompt, examples[number].answer
     if found := _TWO_WAY.fullmatch(answer):
         return [answer, found[1] + _in_case_of(found[2]) + found[3]]
@@ -83,7 +83,7 @@ def _integer(digits: str, key: tuple[object, ...], include_true: bool) -> str:
     low = 10 ** (len(digits) - 1) if len(digits) > 1 else 0
     count = 10 ** len(digits) - low
     true = int(digits) - low
-    if include_true or true < 0:  # with zeros in front it cannot be drawn anyway
+    if include_true or true < 0:  # a number with leading zeros is never drawn anyway
         return str(low + _draw(count, key))
     drawn = _draw(count - 1, key)
     return str(low + drawn + (drawn >= true))
@@ -94,5 +94,5 @@ def _chosen(options: Sequence[str], key: tuple[object, ...]) -> str:
 
 
 def _draw(count: int, key: tuple[object, ...]) -> int:
-    """Return a number below `count`: from a hash, so that no library's version matters."""
+    """Return a number below `count` from a hash, independent of library versions."""
     return int.from_bytes(hashlib.sha256(repr(key).encode()).digest()) % count
