@@ -1,6 +1,7 @@
 # make demo   set everything up in .venv and run the demo
 # make test   set everything up in .venv, lint, type-check and run the tests (minutes)
 # make test-all   the same, and then the long grids: every architecture, many kills, the whole demo
+# make docs   build the site of the documents in docs/_build/html
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -10,7 +11,7 @@ WORKERS := --numprocesses 2 --dist worksteal
 export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: demo test test-all pytest lint benchmark clean
+.PHONY: demo test test-all pytest lint docs benchmark clean
 
 $(READY): pyproject.toml constraints.txt Makefile
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tfrnet needs Python 3.11 or newer")'
@@ -37,6 +38,11 @@ pytest: $(READY)
 
 test-all: test
 	$(BIN)/pytest $(WORKERS) -m slow
+
+# A warning is an error.
+docs: $(READY)
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
+	@echo docs/_build/html/index.html
 
 benchmark: $(READY)
 	$(BIN)/python benchmarks/engine.py

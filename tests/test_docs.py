@@ -11,7 +11,7 @@ from tests.test_layers import LAYERS
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
-_SKIPPED = {".git", ".venv", "node_modules", "fixtures", "build", "dist"}
+_SKIPPED = {"_build", ".git", ".venv", "node_modules", "fixtures", "build", "dist"}
 PAGES = sorted(
     path.relative_to(ROOT)
     for path in ROOT.rglob("*.md")
@@ -41,6 +41,7 @@ def test_every_page_can_be_reached_from_the_readme():
             continue
         reached.add(page)
         todo += [(page.parent / link.partition("#")[0]).resolve() for link in links(page)]
+        todo += [page.parent / f"{name}.md" for name in in_toctree(page)]
     assert [str(page) for page in (ROOT / "docs").glob("*.md") if page not in reached] == []
 
 
@@ -68,6 +69,12 @@ def links(page: Path) -> list[str]:
     """Return the page's links to files and headings of this repository."""
     found = re.findall(r"\]\(([^)\s]+)\)", _CODE.sub("", page.read_text()))
     return [link for link in found if not re.match(r"[a-z]+:", link)]
+
+
+def in_toctree(page: Path) -> list[str]:
+    """Return the pages that the site's navigation lists."""
+    blocks = re.findall(r"^```{toctree}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    return [line for block in blocks for line in block.splitlines() if re.match(r"[\w-]+$", line)]
 
 
 def leads_somewhere(folder: Path, link: str) -> bool:

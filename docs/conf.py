@@ -1,0 +1,99 @@
+"""Sphinx: the documents of this folder as a site, with references made from the code."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+import tfrnet
+
+DOCS = Path(__file__).parent
+ROOT = DOCS.parent
+
+project = "tfrnet"
+author = "the tfrnet authors"
+version = release = tfrnet.__version__
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
+source_suffix = {".md": "markdown"}
+exclude_patterns = ["_build"]
+html_theme = "furo"
+html_title = "tfrnet"
+html_show_copyright = False
+html_copy_source = False
+# Headings as link targets, by GitHub's rule, so that one link works there and here.
+myst_heading_anchors = 4
+myst_enable_extensions = ["colon_fence"]
+autodoc_member_order = "bysource"
+autodoc_typehints = "description"
+# Literal blocks of commands and of output are not a language.
+highlight_language = "none"
+
+# Pages of the repository that the site shows under names of its own.
+_SHOWN = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+}
+_LINK = re.compile(r"\[([^\]]+)\]\(((?:\.\./)[^)\s]+)\)")
+
+
+def _inside(match: re.Match[str]) -> str:
+    """Point a link that leaves the documents to its page here, or name the file."""
+    text, target = match[1], match[2].removeprefix("../")
+    name, _, heading = target.partition("#")
+    if name in _SHOWN:
+        return f"[{text}]({_SHOWN[name]}{'#' + heading if heading else ''})"
+    return text if text.strip("`") == target else f"{text} (`{target}`)"
+
+
+def _from_root(text: str) -> str:
+    """Return a page of the root folder as if it lay among the documents."""
+    text = re.sub(r"\]\((?!docs/|#|[a-z]+:)([^)\s]+)\)", r"](../\1)", text)
+    return text.replace("](docs/", "](")
+
+
+def _read(app: Any, name: str, source: list[str]) -> None:
+    included = re.search(r"^%% page: (\S+)$", source[0], flags=re.MULTILINE)
+    if included:
+        page = _from_root((ROOT / included[1]).read_text())
+        source[0] = source[0].replace(included[0], page)
+    if "%% commands" in source[0]:
+        source[0] = source[0].replace("%% commands", _commands())
+    source[0] = _LINK.sub(_inside, source[0])
+
+
+def _commands() -> str:
+    """Return the reference of the command line, by typer."""
+    import typer
+    from typer.cli import get_docs_for_click
+
+    from tfrnet.cli.main import build_app
+
+    command = typer.main.get_command(build_app())
+    context = command.context_class(command, info_name="tfrnet")
+    text: str = get_docs_for_click(obj=command, ctx=context, name="tfrnet")
+    return re.sub(r"^# .*\n", "", text, count=1)
+
+
+def _plain(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Show our docstrings as they are written: text in `code` marks, not reStructuredText roles."""
+    lines[:] = [re.sub(r"(?<!`)`([^`]+)`(?!`)", r"``\1``", line) for line in lines]
+    if inspect.isclass(obj) and lines and any(line.startswith("    ") for line in lines):
+        shown: list[str] = []
+        for line in lines:
+            if (
+                line.startswith("    ")
+                and (not shown or not shown[-1].startswith("    "))
+                and (len(shown) < 2 or shown[-2] != "::")
+            ):
+                shown += ["::", ""]
+            shown.append(line)
+        lines[:] = shown
+
+
+def setup(app: Any) -> None:
+    """Connect the above."""
+    app.connect("source-read", _read)
+    app.connect("autodoc-process-docstring", _plain)
