@@ -11,6 +11,7 @@ from tests.state.made_up import commit, contents, create, make_state
 from tfrnet.core.errors import InputError, StateError, TfrnetError
 from tfrnet.core.signing import make_key, read_key
 from tfrnet.method_state import verify_state
+from tfrnet.state.evidence import Kept
 from tfrnet.state.signatures import check_signatures
 from tfrnet.state.store import StateStore
 
@@ -87,6 +88,9 @@ def test_a_rotation_is_signed_by_the_old_key_and_later_lines_by_the_new(
     folder, new = make_state(tmp_path / "state", key=key), tmp_path / "new.pem"
     with StateStore.open(folder, write=True, key=key) as store:
         store.rotate_key(new)
+        # At once, the new public key is enough to check the ledger.
+        kept = Kept(public_key=read_key(new).public)
+        assert all(check.passed for check in verify_state(folder, kept))
         commit(store, 4)
     old_text, new_text = read_key(key).public.text, read_key(new).public.text
     lines = entries(folder)

@@ -46,10 +46,13 @@ class Tail:
 
 
 def chained(
-    entry: Mapping[str, Any], previous: str, key: SigningKey | None = None
+    entry: Mapping[str, Any],
+    previous: str,
+    key: SigningKey | None = None,
+    successor: SigningKey | None = None,
 ) -> dict[str, Any]:
     """Return the entry with the hash of its predecessor, signed if there is a key, and its hash."""
-    body = signed(dict(entry) | {"previous": previous}, key)
+    body = signed(dict(entry) | {"previous": previous}, key, successor)
     return body | {"hash": hashlib.sha256(canonical(body)).hexdigest()}
 
 

@@ -3,8 +3,8 @@
 A line names its `signer` and carries a `signature` over all that stands before its hash. The key in
 force is the `public_key` that the last line to bring one named: that of the first line, that of the
 line with which an unsigned state began to be signed (which signs itself), or, after a rotation, the
-one that the old key named. So whoever trusts one of the keys can trust all later lines, and the
-hash chain covers all earlier ones.
+one that the old key named and that countersigned. So whoever trusts one of the keys can trust all
+later lines, and the hash chain covers all earlier ones.
 """
 
 from __future__ import annotations
@@ -29,11 +29,18 @@ class Signatures:
     in_force: str
 
 
-def signed(body: Mapping[str, Any], key: SigningKey | None) -> dict[str, Any]:
-    """Return a line with its signer and signature, or as it was without a key."""
+def signed(
+    body: Mapping[str, Any], key: SigningKey | None, successor: SigningKey | None = None
+) -> dict[str, Any]:
+    """Return a line with its signer and signature, or as it was without a key.
+
+    A key that takes over signs as well: from then on whoever knows that key can check the ledger.
+    """
     if key is None:
         return dict(body)
     named = dict(body) | {"signer": key.public.text}
+    if successor:
+        named |= {"countersignature": successor.sign(named)}
     return named | {"signature": key.sign(named)}
 
 
@@ -60,6 +67,9 @@ def check_signatures(entries: Sequence[Mapping[str, Any]]) -> Signatures:
             since = since or number
             signers[expected] = None
             in_force = key_after(entry)
+            if in_force != expected:
+                _refuse_uncountersigned(entry, number, in_force)
+                signers[in_force] = None
     return Signatures(since, tuple(signers), in_force)
 
 
@@ -81,17 +91,32 @@ def _refuse_unsigned(entry: Mapping[str, Any], number: int, expected: str) -> No
             f"line {number} of the ledger is signed by key {short(str(signer))}, "
             f"not by {short(expected)}, which was in force"
         )
-    hashed = {name: entry[name] for name in entry if name != "hash"}
-    body = {name: hashed[name] for name in hashed if name != "signature"}
+    hashed = _without(entry, "hash")
+    body = _without(hashed, "signature")
     # The chain is of the bytes as they stand: nothing may be said twice in them, or otherwise.
     if hashlib.sha256(canonical(hashed)).hexdigest() != entry["hash"]:
         raise StateError(f"line {number} of the ledger is not written as tfrnet writes it")
-    try:
-        holds = _public_key(expected).has_signed(body, entry.get("signature"))
-    except ValueError:
-        raise StateError(f"line {number} of the ledger names a key that is none") from None
-    if not holds:
+    if not _has_signed(expected, body, entry.get("signature")):
         raise StateError(f"the signature of line {number} of the ledger is false")
+
+
+def _refuse_uncountersigned(entry: Mapping[str, Any], number: int, successor: str) -> None:
+    body = _without(entry, "hash", "signature", "countersignature")
+    if not _has_signed(successor, body, entry.get("countersignature")):
+        raise StateError(
+            f"line {number} of the ledger hands over to key {short(successor)}, which did not sign"
+        )
+
+
+def _has_signed(public_key: str, body: Mapping[str, Any], signature: object) -> bool:
+    try:
+        return _public_key(public_key).has_signed(body, signature)
+    except ValueError:
+        return False
+
+
+def _without(entry: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in entry.items() if name not in names}
 
 
 @cache

@@ -364,9 +364,10 @@ class StateStore:
             "totals": self.history.totals_after(record),
             "oldest": self._oldest_kept(number, keep),
         }
-        # The first key signs the line that names it; a later one is named by the one before.
-        key = self._signer.key_for(before.public_key or record.get("public_key", ""))
-        return ledger.chained(body, before.head, key)
+        # The first key signs the line that names it; a later one countersigns.
+        named = self._signer.key_for(record.get("public_key", ""))
+        key = self._signer.key_for(before.public_key) or named
+        return ledger.chained(body, before.head, key, named if named is not key else None)
 
     def _oldest_kept(self, newest: int, keep: int | None) -> int:
         """Return the oldest generation besides the first that stays once `newest` is there."""
