@@ -17,6 +17,19 @@ from tfrnet.core.registry import Registry
 from tfrnet.core.text import printable
 from tfrnet.distributed.environment import launched_rank
 
+# What a newcomer needs first.
+_FIRST = """\
+tfrnet: continual unlearning for language models. Five commands to begin with:
+
+  tfrnet demo                      watch a real model forget, in minutes
+  tfrnet run --stream requests.jsonl --retain retain.jsonl
+                                   apply your own deletion requests
+  tfrnet generate --prompt "..."   the model's answers before and after
+  tfrnet rollback --to 0           undo
+  tfrnet export --out unlearned    the unlearned model for other programs
+
+'tfrnet --help' lists all commands, 'tfrnet COMMAND --help' explains one."""
+
 COMMANDS = Registry("command", "tfrnet.cli.commands", "tfrnet.commands", "command")
 
 
@@ -74,6 +87,9 @@ def main() -> None:
     warnings.showwarning = _show_warning  # type: ignore[assignment]
     if launched_rank() and not _is_shared(*sys.argv[1:2]):
         sys.exit(0)  # the first process does it all
+    if len(sys.argv) == 1:
+        typer.echo(_FIRST)
+        sys.exit(0)
     try:
         code = build_app()(standalone_mode=False)
     except TfrnetError as error:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 from pathlib import Path
 
 from tfrnet.core.errors import StateError
+from tfrnet.core.posix import fcntl
 
 # Some network file systems lock files and no folders.
 _NO_FOLDER_LOCKS = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOTSUP)

@@ -85,4 +85,11 @@ def _show(story: Story, topic: str, out: Path, output: Output) -> None:
         output.say(f"figure in {story.picture}")
     else:
         output.note("no figure: matplotlib is not installed (pip install 'tfrnet[plot]')")
-    output.say(f"to undo it all: tfrnet rollback --state {out / 'state'} --to 0")
+    state = out / "state"
+    output.say("what to try next:")
+    output.say(
+        f'  ask it yourself: tfrnet generate --state {state} --prompt "The capital of Italy is"'
+    )
+    output.say(f"  see it as a page: tfrnet report {state}")
+    output.say(f"  take it along: tfrnet export --state {state} --out {out / 'model'}")
+    output.say(f"  undo it all: tfrnet rollback --state {out / 'state'} --to 0")
