@@ -47,7 +47,11 @@ def build_app() -> typer.Typer:
     app.callback()(_options)
     for name in sorted(COMMANDS.names(), key=_rank):
         try:
-            app.command(name)(COMMANDS.find(name))
+            found = COMMANDS.find(name)
+            if isinstance(found, typer.Typer):  # a command with commands of its own
+                app.add_typer(found, name=name)
+            else:
+                app.command(name)(found)
         except InputError as error:
             # A broken command of another package must not break ours.
             any_options = {"ignore_unknown_options": True, "allow_extra_args": True}

@@ -109,6 +109,7 @@ def command(
         from tfrnet.serve.log import Log
         from tfrnet.serve.server import bound_socket, make_server, run
         from tfrnet.serve.service import ServiceOptions
+        from tfrnet.serve.tokens import read_tokens
     except ImportError as error:
         raise InputError(
             f"{error.name} is not installed; pip install 'tfrnet[serve]' brings it"
@@ -118,6 +119,10 @@ def command(
             f"--host {host} is open to other machines, so it needs --tokens FILE; "
             "'tfrnet token add' makes one"
         )
+    if follow is None and retain is None:
+        raise InputError("--retain FILE is needed: without it nothing says what to keep")
+    if tokens:
+        read_tokens(tokens)
     output = Output(as_json=False)
     service_options = ServiceOptions(
         name=name,
@@ -142,8 +147,7 @@ def command(
         loaded = load(model_name(model, follow), dtype, device, output)
         service = open_replica(loaded, follow, service_options, log)
     else:
-        if retain is None:
-            raise InputError("--retain FILE is needed: without it nothing says what to keep")
+        assert retain is not None
         session_options = opt.SessionOptions(
             retain=retain,
             state=state,

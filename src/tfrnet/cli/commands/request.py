@@ -1,0 +1,136 @@
+"""`tfrnet request`: deletion requests to a running service."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tfrnet.cli import options as opt
+from tfrnet.cli.output import Output
+
+if TYPE_CHECKING:
+    from tfrnet.serve.client import Client
+
+command = typer.Typer(
+    help="Send deletion requests to a running 'tfrnet serve', and watch what becomes of them.",
+    no_args_is_help=True,
+)
+
+Url = Annotated[str, typer.Option(envvar="TFRNET_URL", help="Address of the service.")]
+Token = Annotated[
+    str | None,
+    typer.Option(
+        envvar="TFRNET_TOKEN", help="Token, best given as TFRNET_TOKEN.", show_default=False
+    ),
+]
+Id = Annotated[str, typer.Argument(metavar="ID", help="Id of the request.")]
+DEFAULT_URL = "http://127.0.0.1:8000"
+
+
+@command.command()
+def submit(
+    file: Annotated[Path, typer.Argument(help="JSON Lines of requests, sent in order.")],
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    as_json: opt.AsJson = False,
+) -> int:
+    """Send the requests of a file. Those that the service has already are not done twice."""
+    from tfrnet.data.requests import read_requests
+
+    output, client = Output(as_json), _client(url, token)
+    sent = [client.submit(request.to_dict()) for request in read_requests(file)]
+    _show_all(output, sent)
+    return 0
+
+
+@command.command("list")
+def list_requests(
+    state: Annotated[
+        str | None, typer.Option(help="Only those in this state.", show_default=False)
+    ] = None,
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    as_json: opt.AsJson = False,
+) -> int:
+    """List the requests of a service."""
+    _show_all(Output(as_json), list(_client(url, token).requests(state)))
+    return 0
+
+
+@command.command()
+def show(name: Id, url: Url = DEFAULT_URL, token: Token = None, as_json: opt.AsJson = False) -> int:
+    """Show a request. Exit code 1 if it was rejected, failed or cancelled."""
+    return _show(Output(as_json), _client(url, token).show(name))
+
+
+@command.command()
+def watch(
+    name: Id, url: Url = DEFAULT_URL, token: Token = None, as_json: opt.AsJson = False
+) -> int:
+    """Show a request's way until it has ended. The exit code is that of 'show'."""
+    output, client = Output(as_json), _client(url, token)
+    for event in client.watch(name):
+        output.say(": ".join(filter(None, [event["event"], event.get("stage")])))
+    return _show(output, client.show(name))
+
+
+@command.command()
+def approve(
+    name: Id, url: Url = DEFAULT_URL, token: Token = None, as_json: opt.AsJson = False
+) -> int:
+    """Let a request be worked on that waits for approval."""
+    return _show(Output(as_json), _client(url, token).approve(name))
+
+
+@command.command()
+def deny(
+    name: Id,
+    reason: Annotated[str, typer.Option(help="Why; it is kept and shown.")] = "",
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    as_json: opt.AsJson = False,
+) -> int:
+    """Refuse a request that waits for approval; its words are destroyed."""
+    _show(Output(as_json), _client(url, token).deny(name, reason))
+    return 0
+
+
+@command.command()
+def cancel(
+    name: Id, url: Url = DEFAULT_URL, token: Token = None, as_json: opt.AsJson = False
+) -> int:
+    """Cancel a request that nobody works on yet; its words are destroyed."""
+    _show(Output(as_json), _client(url, token).cancel(name))
+    return 0
+
+
+def _client(url: str, token: str | None) -> Client:
+    from tfrnet.serve.client import Client
+
+    return Client(url, token)
+
+
+def _show(output: Output, request: dict[str, Any]) -> int:
+    output.say(_line(request))
+    output.result("request", request)
+    return int(request["state"] in ("rejected", "failed", "cancelled"))
+
+
+def _show_all(output: Output, requests: list[dict[str, Any]]) -> None:
+    for request in requests:
+        output.say(_line(request))
+    output.result("requests", {"requests": requests})
+
+
+def _line(request: dict[str, Any]) -> str:
+    words = [f"{request['id']}: {request['state']}"]
+    if request["approval"] == "waiting" and request["state"] == "pending":
+        words.append("waiting for approval")
+    if request["state"] in ("pending", "in_progress"):
+        words.append(f"{request['days_left']:.0f} days left")
+    words += filter(None, [request.get("stage"), request["reason"]])
+    if outcome := request["outcome"]:
+        words.append(f"generation {outcome['generation']}")
+    return ", ".join(words)
