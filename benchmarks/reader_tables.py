@@ -17,6 +17,7 @@ from typing import Any
 from tfrnet.data.protocol import STREAMS
 from tfrnet.evaluation.metrics.continual import trade_off
 from tfrnet.evaluation.metrics.intervals import t_interval
+from tfrnet.evaluation.metrics.requested import HonestScores, honest_scores
 from tfrnet_bench.document import fill_document
 from tfrnet_bench.tables.table import Table
 
@@ -63,23 +64,17 @@ def read_cell(cell: str, stream: str, seed: int) -> dict[str, Any]:
 
 def requested_forgetting(result: Result) -> float:
     """Return how much of the requested items' accuracy above chance is gone, in percent."""
-    before = fmean(result["forgetting"]["accuracy"]["before"])
-    chance = _chance(result)
-    seen = [result["forgetting"]["seen"][request - 1] for request in _checkpoints(result)]
-    return 100 * fmean((before - max(now, chance)) / (before - chance) for now in seen)
+    return _honest(result).forgotten
 
 
 def keeping(result: Result) -> float:
     """Return how much of the held-out accuracy is left, in percent of what it was."""
-    first, *later = (fmean(point["retain"].values()) for point in result["checkpoints"])
-    return 100 * fmean(now / first for now in later)
+    return _honest(result).kept
 
 
 def requested_trade_off(result: Result) -> float:
     """Return the harmonic mean of both; 0 where nothing was forgotten."""
-    forgotten = max(requested_forgetting(result), 0.0)
-    kept = keeping(result)
-    return 2 * forgotten * kept / (forgotten + kept)
+    return _honest(result).trade_off
 
 
 def not_yet_requested(result: Result) -> float:
@@ -98,6 +93,19 @@ def ideal_score(result: Result, accuracy: float) -> float:
         for request in _checkpoints(result)
     ]
     return trade_off(fmean(forget), fmean(result["checkpoints"][0]["retain"].values()))
+
+
+def _honest(result: Result) -> HonestScores:
+    first, *later = (fmean(point["retain"].values()) for point in result["checkpoints"])
+    found = honest_scores(
+        fmean(result["forgetting"]["accuracy"]["before"]),
+        [result["forgetting"]["seen"][request - 1] for request in _checkpoints(result)],
+        _chance(result),
+        first,
+        later,
+    )
+    assert found, "the backbones know what is to be forgotten"
+    return found
 
 
 def _paper_score(result: Result) -> float:

@@ -15,5 +15,8 @@ UNTOUCHED: Final = "none"
 # The variant that is a model trained without the forget set.
 ORACLE: Final = "retain90"
 
+# The variant of a stream that is a model trained without anything the stream forgets.
+TASK_ORACLE: Final = "oracle"
+
 # Seeds from here on are for tuning; results are reported on those below.
 FIRST_TUNING_SEED: Final = 1000

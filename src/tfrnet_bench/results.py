@@ -50,6 +50,8 @@ class CellResult:
     untouched: Mapping[str, float] = field(default_factory=dict)
     floors: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     forgetting: Part = field(default_factory=dict)
+    items: Part = field(default_factory=dict)
+    bystanders: Part = field(default_factory=dict)
     structure: Part = field(default_factory=dict)
     channel_map: Part = field(default_factory=dict)
     # Of TOFU.

@@ -56,6 +56,10 @@ class Task(ABC):
         answer = re.escape(item.answer.strip())
         return re.match(rf"{answer}(?!\w)", line, re.IGNORECASE) is not None
 
+    def topic(self, item: Item) -> str:
+        """Return what an item is about: those of one topic may suffer when one is forgotten."""
+        return item.group
+
     @abstractmethod
     def floors(self, items: Sequence[Item]) -> dict[str, float]:
         """Return the accuracy of chance baselines on these items, in percent."""

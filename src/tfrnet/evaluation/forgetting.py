@@ -47,6 +47,8 @@ def forgetting_figures(
         "fixed": _list(100.0 * items.correct[:, list(is_fixed)].mean(axis=1)),
         "seen": _list(reemergence.seen_items(100.0 * correct, owners)),
         "unseen": _list(reemergence.unseen_items(100.0 * correct, owners)),
+        "seen_loss": _list(reemergence.seen_items(losses, owners)),
+        "unseen_loss": _list(reemergence.unseen_items(losses, owners)),
         "accuracy": {"before": _list(before), "matrix": _list(matrix)},
         "loss": dict(
             zip(

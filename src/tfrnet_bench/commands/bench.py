@@ -53,6 +53,14 @@ def command(
     oracle: Annotated[
         str, typer.Option(help="Model that was trained without TOFU's forget set.")
     ] = "smollm2-tofu-retain90",
+    task_oracle: Annotated[
+        str,
+        typer.Option(
+            help="Model trained without anything the streams forget (prepare --without); the main "
+            "experiment then measures how far each method is from it.",
+            show_default="none",
+        ),
+    ] = "",
     workers: Annotated[
         int | None,
         typer.Option(
@@ -108,6 +116,7 @@ def command(
             "model": model,
             "tofu_model": tofu_model,
             "oracle": oracle,
+            "task_oracle": task_oracle,
             "dtype": dtype,
         },
     )

@@ -16,6 +16,7 @@ from tfrnet_bench.report.summary import facts, main_result, paragraphs, what_was
 from tfrnet_bench.report.tofu_section import tofu_table
 from tfrnet_bench.results import Run
 from tfrnet_bench.tables.table import Table
+from tfrnet_bench.tables.yardstick_table import yardstick_tables
 
 
 def bench_page(run: Run) -> Page:
@@ -49,6 +50,7 @@ def _summary(run: Run, scores: MethodScores) -> Section:
         body += f'<p><a href="#failures">Cells without a result: {count}</a></p>'
     if scores.results:
         body += f"<div class=result>{paragraphs(main_result(scores))}</div>"
+        body += html_tables(yardstick_tables(run))
         body += html_table(trade_off_table(scores))
     return Section("summary", "Summary", body)
 

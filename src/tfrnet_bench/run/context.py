@@ -18,6 +18,7 @@ from tfrnet.evaluation.tasks import TaskResult, evaluate_task
 from tfrnet.models.fingerprint import fingerprint
 from tfrnet.models.load import LoadedModel, load_model
 from tfrnet_bench.machine import Machine
+from tfrnet_bench.run.bystanders import Bystanders, find_bystanders
 from tfrnet_bench.run.cell import Cell
 from tfrnet_bench.run.plan import BenchPlan
 from tfrnet_bench.run.provenance import model_identity
@@ -33,6 +34,7 @@ class RunContext:
     def __init__(self, plan: BenchPlan, machine: Machine) -> None:
         self.plan, self.machine = plan, machine
         self._splits: dict[tuple[str, int], Split] = {}
+        self._bystanders: dict[tuple[str, int], Bystanders] = {}
         self._digests: dict[tuple[str, int], str] = {}
         self._before: dict[tuple[str, ...], TaskResult] = {}
         self._name = ""
@@ -70,6 +72,14 @@ class RunContext:
         if key not in self._digests:
             self._digests[key] = _digest(self.split(stream, seed).parts())
         return self._digests[key]
+
+    def bystanders(self, stream: str, seed: int) -> Bystanders:
+        """Return what is measured beside a stream's own items; a small protocol has few."""
+        key = stream, seed
+        if key not in self._bystanders:
+            split, most = self.split(stream, seed), self.plan.sizes.heldout
+            self._bystanders[key] = find_bystanders(split, self.machine.source, most)
+        return self._bystanders[key]
 
     @cached_property
     def tofu(self) -> TofuStream:

@@ -10,7 +10,7 @@ from tfrnet.core.settings import Settings
 from tfrnet.data.protocol import STREAMS, Sizes, check_stream
 from tfrnet.evaluation.attacking.subject import AttackOptions
 from tfrnet.method import find_method
-from tfrnet_bench.constants import FIRST_TUNING_SEED, ORACLE, UNTOUCHED
+from tfrnet_bench.constants import FIRST_TUNING_SEED, ORACLE, TASK_ORACLE, UNTOUCHED
 from tfrnet_bench.run.cell import Cell
 from tfrnet_bench.run.variants import (
     TUNED,
@@ -51,6 +51,8 @@ class BenchPlan:
     model: str = "smollm2-tasks"
     tofu_model: str = "smollm2-tofu-full"
     oracle: str = "smollm2-tofu-retain90"
+    # The model that never saw what the streams forget; without one nothing is compared with it.
+    task_oracle: str = ""
     dtype: str = "float32"
     sizes: Sizes = field(default_factory=Sizes)
     tofu: TofuSizes = field(default_factory=TofuSizes)
@@ -106,10 +108,14 @@ class BenchPlan:
         """Return the models that are needed."""
         tasks = any(name != "tofu" for name in self.experiments)
         needed = [self.model] if tasks else []
+        if "main" in self.experiments and self.task_oracle:
+            needed.append(self.task_oracle)
         return needed + ([self.tofu_model, self.oracle] if "tofu" in self.experiments else [])
 
     def model_of(self, cell: Cell) -> str:
         """Return the model that a cell starts from."""
+        if cell.kind == "stream" and cell.variant.label == TASK_ORACLE:
+            return self.task_oracle
         if cell.kind != "tofu":
             return self.model
         return self.oracle if cell.variant.label == ORACLE else self.tofu_model
@@ -125,7 +131,8 @@ class BenchPlan:
 
     def _variants(self, name: str) -> list[Variant]:
         if name == "main":
-            return methods_with_controls(self.methods, self.preset)
+            oracle = [Variant(TASK_ORACLE, UNTOUCHED)] if self.task_oracle else []
+            return [*methods_with_controls(self.methods, self.preset), *oracle]
         if name == "ablation":
             return ablations(self.preset)
         if name == "structure":

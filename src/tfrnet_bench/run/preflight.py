@@ -9,6 +9,8 @@ from tfrnet.core.errors import InputError
 from tfrnet.data.protocol import make_split
 from tfrnet.data.sources import Source
 from tfrnet.models.load import model_folder
+from tfrnet.models.shipped import find_shipped
+from tfrnet_bench.backbones.forgotten import read_forgotten
 from tfrnet_bench.run.plan import BenchPlan
 from tfrnet_bench.run.tofu_stream import make_tofu_stream
 
@@ -33,6 +35,8 @@ def check_everything(plan: BenchPlan, source: Source) -> None:
             try_it(stream, lambda: make_split(stream, seed, source, plan.sizes))  # noqa: B023
     if "tofu" in plan.experiments:
         try_it("tofu", lambda: make_tofu_stream(source, plan.tofu))
+    if "main" in plan.experiments and plan.task_oracle:
+        try_it(f"oracle {plan.task_oracle}", lambda: check_oracle(plan, source))
     for name in dict.fromkeys(plan.models()):
         try_it(f"model {name}", lambda: _find_model(name))  # noqa: B023
     if len(problems) == 1:
@@ -40,6 +44,22 @@ def check_everything(plan: BenchPlan, source: Source) -> None:
     if problems:
         listed = "; ".join(f"({n}) {problem}" for n, problem in enumerate(problems, start=1))
         raise InputError(f"{len(problems)} things are missing: {listed}")
+
+
+def check_oracle(plan: BenchPlan, source: Source) -> None:
+    """Raise if the oracle may have seen what a stream forgets, naming all such streams."""
+    without = read_forgotten(find_shipped(plan.task_oracle) or Path(plan.task_oracle))
+    known = []
+    for seed in plan.seeds:
+        for stream in plan.streams:
+            split = make_split(stream, seed, source, plan.sizes)
+            if count := without.missing(split):
+                known.append(f"{stream} with seed {seed} ({count} of {len(split.forget)} items)")
+    if known:
+        raise InputError(
+            f"it may have been trained on what is to be forgotten: {', '.join(known)}; take other "
+            "seeds, or make an oracle with 'tfrnet prepare --without'"
+        )
 
 
 def _find_model(name: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -18,6 +19,7 @@ from tfrnet.evaluation.metrics.continual import StreamScores, score_stream
 from tfrnet.evaluation.tasks import TaskResult
 from tfrnet.masking.channel_map import channel_map
 from tfrnet.unlearner import Unlearner
+from tfrnet_bench.run.bystanders import Look, bystander_figures, look
 from tfrnet_bench.run.cell_run import CellRun, StreamData
 
 # How many forgotten items are shown with what the model said of them before and after.
@@ -35,8 +37,10 @@ class _StreamCell:
         self.plan, self.context = run.context.plan, run.context
         self.split: Split = run.context.split(run.cell.stream, run.cell.seed)
         self.layout: list[list[Any]] = []
+        self.bystanders = run.context.bystanders(run.cell.stream, run.cell.seed)
         with self.progress.time("evaluation"):
             self.before = self._measure_before()
+            self.first_look = self.last_look = self._look()
         self.forgotten = self.before
 
     def measure(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -74,6 +78,11 @@ class _StreamCell:
                     task: self._measure(task, items) for task, items in self.split.heldout.items()
                 }
                 self.progress.checkpoints.append(self._checkpoint(number, heldout))
+            if number == self.plan.sizes.requests:
+                self.last_look = self._look()
+
+    def _look(self) -> Look:
+        return look(self.context.evaluator(self.run.loaded), self.bystanders)
 
     def _repeat_untouched(self, requests: int) -> None:
         """Record the same figures after every request: the model is untouched."""
@@ -123,7 +132,19 @@ class _StreamCell:
                 "keys": [item.key for item in split.forget],
                 "fixed": _bits(split.is_fixed()),
                 "correct": [_bits(row) for row in progress.correct],
+                "losses": {
+                    "before": _rounded(progress.losses[0]),
+                    "after": _rounded(progress.losses[-1]),
+                },
+                "said": self._said_digests(),
             },
+            # The method is detached by now: the model that reads the texts is the untouched one.
+            "bystanders": bystander_figures(
+                self.context.evaluator(self.run.loaded),
+                self.bystanders,
+                self.first_look,
+                self.last_look,
+            ),
             "answers": [
                 {"key": item.key, "gold": gold, "before": before, "after": after}
                 for item, gold, before, after in self._answers(in_words=False)
@@ -143,6 +164,12 @@ class _StreamCell:
             {"key": item.key, "prompt": item.prompt, "gold": gold, "before": before, "after": after}
             for item, gold, before, after in self._answers(in_words=True)
         ]
+
+    def _said_digests(self) -> list[str]:
+        """Return digests of all last answers: enough to tell whether two models agree."""
+        metric = self.before.metric
+        pairs = zip(self.split.forget, self.forgotten.samples, strict=True)
+        return [_digest(_said(item, sample, metric, in_words=False)) for item, sample in pairs]
 
     def _answers(self, in_words: bool) -> list[tuple[Item, str, str, str]]:
         items = self.split.forget[:_SHOWN]
@@ -188,6 +215,14 @@ def _scores(checkpoints: Sequence[Mapping[str, Any]], at: Sequence[int]) -> dict
         at,
     )
     return asdict(scores) | {"trade_off": scores.trade_off}
+
+
+def _rounded(values: Sequence[float]) -> list[float]:
+    return [float(f"{value:.6g}") for value in values]
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def _bits(values: Sequence[bool]) -> str:

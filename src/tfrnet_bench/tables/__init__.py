@@ -15,8 +15,10 @@ from tfrnet_bench.tables.robust_table import robust_tables
 from tfrnet_bench.tables.structure_table import structure_tables
 from tfrnet_bench.tables.table import Table
 from tfrnet_bench.tables.tofu_table import tofu_tables
+from tfrnet_bench.tables.yardstick_table import yardstick_tables
 
 _MAKERS = (
+    yardstick_tables,
     main_tables,
     floor_tables,
     ablation_tables,

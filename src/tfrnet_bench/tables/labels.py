@@ -8,7 +8,7 @@ from functools import cache
 from tfrnet.core.errors import InputError
 from tfrnet.data.tasks import find_task
 from tfrnet.method import find_method
-from tfrnet_bench.constants import ORACLE, UNTOUCHED
+from tfrnet_bench.constants import ORACLE, TASK_ORACLE, UNTOUCHED
 
 # No model at all: what answers without knowledge would score.
 GUESSING = "guessing"
@@ -16,7 +16,12 @@ ABLATIONS = ("tfr", "tfr-no-recovery", "tfr-no-retain", "tfr-no-history", "tfr-n
 # A mask that never moves: what becomes of the relevant channels without any suppression.
 CONTROL = "tfr-no-suppression"
 
-_CONTROLS = {UNTOUCHED: "untouched", GUESSING: "guessing", ORACLE: "retain90 (oracle)"}
+_CONTROLS = {
+    UNTOUCHED: "untouched",
+    GUESSING: "guessing",
+    ORACLE: "retain90 (oracle)",
+    TASK_ORACLE: "oracle",
+}
 # The forms of a method that are not its own name: what comes after the name, and what that means.
 _FORMS = {
     "-paper": "(paper's rule)",

@@ -15,6 +15,7 @@ from tfrnet_bench.tables import all_tables, write_tables
 def test_a_whole_run_has_every_table(tables):
     by_stream = ("main", "ablation", "structure", "robust", "reemergence")
     assert {table.name for table in tables} == {
+        "yardsticks",
         "main",
         "floors",
         "tofu",
@@ -33,7 +34,14 @@ def test_the_order_of_results_does_not_matter(run, tables):
 def test_only_what_was_tried_is_shown():
     assert all_tables(run_of([])) == []
     names = {table.name for table in all_tables(run_of([stream("ga", "boolq", 0)]))}
-    assert names == {"main", "main-boolq", "floors", "reemergence-boolq", "cost"}
+    assert names == {
+        "yardsticks",
+        "main",
+        "main-boolq",
+        "floors",
+        "reemergence-boolq",
+        "cost",
+    }
 
 
 def test_a_run_that_failed_as_a_whole_says_so():

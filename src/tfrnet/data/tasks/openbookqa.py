@@ -32,6 +32,10 @@ class OpenBookQA(Task):
         rows = read_rows(_FILES[split], HubFile("allenai/openbookqa", "main", split), source)
         return [_item(row, f"openbookqa/{split}/{number}") for number, row in enumerate(rows)]
 
+    def topic(self, item: Item) -> str:
+        """The science fact behind the question; the hub's copy has none, so there the stem."""
+        return str(item.fields.get("fact") or item.group)
+
     def floors(self, items: Sequence[Item]) -> dict[str, float]:
         """Taking the longest choice (the first of equals), and guessing."""
         longest = sum(max(item.choices, key=len) == item.answer for item in items)
@@ -69,7 +73,7 @@ def _item(row: dict[str, Any], key: str) -> Item:
         answer=texts[labels.index(wanted)],
         choices=tuple(texts),
         group=f"stem: {' '.join(stem.lower().split())}",
-        fields={"stem": stem},
+        fields={"stem": stem, "fact": row.get("fact1")},
     )
 
 

@@ -1,0 +1,62 @@
+"""How far a model that forgot is from one that never saw the data: the oracle, trained without it.
+
+A loss is the mean negative log-likelihood of a right answer's tokens, in nats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tfrnet.core.errors import InputError
+from tfrnet.evaluation.metrics.tofu import Numbers, as_numbers
+
+# An answer less likely than this share of the oracle's is forgotten beyond ignorance.
+RAREST = 0.01
+
+
+@dataclass(frozen=True)
+class OracleDistance:
+    """Three distances on the same items; all are 0, agreement 100, for the oracle itself.
+
+    `accuracy` is in points, above 0 where the model still knows more than the oracle; `losses` is
+    the Kolmogorov-Smirnov statistic from 0 to 1; `agreement` the share of equal answers in percent.
+    """
+
+    accuracy: float
+    losses: float
+    agreement: float
+
+
+def oracle_distance(
+    correct: Sequence[bool],
+    losses: Numbers,
+    answers: Sequence[str],
+    oracle_correct: Sequence[bool],
+    oracle_losses: Numbers,
+    oracle_answers: Sequence[str],
+) -> OracleDistance:
+    """Compare what two models say of the same items."""
+    from scipy.stats import ks_2samp
+
+    sizes = {len(correct), len(losses), len(answers)}
+    if sizes != {len(oracle_correct)} or sizes != {len(oracle_losses), len(oracle_answers)}:
+        raise InputError("a distance to the oracle needs both models measured on the same items")
+    sides = as_numbers(losses, "loss"), as_numbers(oracle_losses, "loss of the oracle")
+    same = [own == other for own, other in zip(answers, oracle_answers, strict=True)]
+    return OracleDistance(
+        100 * float(np.mean(correct) - np.mean(oracle_correct)),
+        float(ks_2samp(*sides).statistic),
+        100 * float(np.mean(same)),
+    )
+
+
+def over_forgetting(losses: Numbers, oracle_losses: Numbers) -> float:
+    """Return the percentage of answers less likely than the oracle's first percentile.
+
+    Such answers show that, and what, was deleted. The oracle itself has about 1 %.
+    """
+    limit = np.quantile(as_numbers(oracle_losses, "loss of the oracle"), 1 - RAREST)
+    return 100 * float((as_numbers(losses, "loss") > limit).mean())
