@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -91,6 +93,23 @@ def test_what_is_sound_in_itself_is_found_with_a_head(scene: Scene, attack: Atta
 def test_a_random_attack_is_found(scene: Scene, seed: int) -> None:
     name = random_attack(scene, Random(seed))
     assert failures(scene.folder, scene.kept), (name, seed)
+
+
+def test_the_page_lists_every_attack_and_what_finds_it() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
+    table = page.partition("| attack, without the key | found by |")[2].partition("\n\n")[0]
+    rows = re.findall(r"^\| ([a-z ]+?)(?: \(.*?\))? \| (.*) \|$", table, flags=re.MULTILINE)
+
+    def listed(attacks: tuple[Attack, ...]) -> set[str]:
+        return {attack.__name__.replace("_", " ") for attack in attacks}
+
+    def found(by: Callable[[str], bool]) -> set[str]:
+        return {name for name, finder in rows if by(finder)}
+
+    assert found(lambda finder: finder == "`verify`") == listed(FOUND_BY_ITSELF)
+    assert found(lambda finder: "--public-key" in finder) == listed(FOUND_BY_PUBLIC_KEY)
+    assert found(lambda finder: finder == "`--head`") == listed(FOUND_BY_HEAD)
+    assert len(rows) == len(ATTACKS)
 
 
 def test_every_kind_of_attack_is_among_the_random_ones(built: Scene, tmp_path: Path) -> None:

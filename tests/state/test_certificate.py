@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -242,6 +243,17 @@ def test_nothing_can_be_said_twice_in_a_file(folder: Path, key: Path, tmp_path: 
     (tmp_path / "c.json").write_text(text.replace("{", '{\n "applied": "1999",', 1))
     with pytest.raises(InputError, match="is not a certificate as tfrnet writes it"):
         read_certificate(tmp_path / "c.json")
+
+
+def test_the_documented_check_without_tfrnet_holds(folder: Path, key: Path, tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
+    script = re.search(r"```sh\n(.*?)```", page, flags=re.DOTALL)[1]
+    value = certified(folder, key)
+    (tmp_path / "public.pem").write_bytes(read_key(key).public.pem())
+    for certificate, expected in ((value, 0), (value | {"applied": "1999"}, 1)):
+        (tmp_path / "certificate.json").write_bytes(certificate_bytes(certificate))
+        finished = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True)
+        assert finished.returncode == expected, finished.stderr
 
 
 # What cannot be certified
