@@ -1,10 +1,11 @@
-"""Cells of calibrated forgetting on tuning seeds: see notebook/calibrated.md.
+"""Cells of calibrated forgetting and of its rivals: see notebook/calibrated.md.
 
     python -m benchmarks.calibrated PLAN.json RESULTS.jsonl --data-dir DATA --workers 16
 
 PLAN.json is {"candidates": {"name": {"setting": value}}, "cells": [["name", "boolq", 1000], ...]},
-cells in order of importance; the task may be tofu. One line is written per cell as it ends. A cell
-that the time does not suffice for ends early and says after how many requests.
+cells in order of importance; the task may be tofu, or tofu-all where all of its retain data is
+given. A candidate may name another "method" and a "preset" of it. One line is written per cell as
+it ends. A cell that the time does not suffice for ends early and says after how many requests.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from typing import Any
 
 import torch
 
-from tfrnet import TFRConfig, TFRNet
 from tfrnet.data.examples import Example
 from tfrnet.data.protocol import Sizes, Split, make_split
 from tfrnet.data.sampling import sample_indices
@@ -33,7 +33,9 @@ from tfrnet.evaluation.metrics.continual import trade_off
 from tfrnet.evaluation.privacy import evaluate_privacy
 from tfrnet.evaluation.tasks import evaluate_task
 from tfrnet.evaluation.tofu import TofuOptions, evaluate_tofu
+from tfrnet.method import find_method
 from tfrnet.models.load import LoadedModel, load_model, use_tensor_cores
+from tfrnet.unlearner import Unlearner
 from tfrnet_bench.constants import FIRST_TUNING_SEED
 from tfrnet_bench.run.plan import TofuSizes
 from tfrnet_bench.run.tofu_stream import make_tofu_stream
@@ -44,6 +46,8 @@ _KEPT = (
     *("guard_loss_after", "selected", "recovered", "dormant", "attempts", "seconds"),
 )
 _FRESH = 64
+# How much of TOFU's retain data a method is given; what is measured is never among it.
+_TOFU = {"tofu": 480, "tofu-all": 3000}
 
 
 def main() -> None:
@@ -60,14 +64,15 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--report", action="store_true", help="look at reporting seeds")
     parser.add_argument("--seconds", type=float, default=540, help="when requests stop")
     options = parser.parse_args()
     plan = json.loads(options.plan.read_text())
     cells = [(name, plan["candidates"][name], task, seed) for name, task, seed in plan["cells"]]
-    if any(seed < FIRST_TUNING_SEED for *_, seed in cells):
-        parser.error(f"seeds below {FIRST_TUNING_SEED} are for reporting")
+    if not options.report and any(seed < FIRST_TUNING_SEED for *_, seed in cells):
+        parser.error(f"seeds below {FIRST_TUNING_SEED} are for reporting: --report")
     for settings in plan["candidates"].values():
-        TFRConfig.from_dict(settings)
+        method_of(settings)
     deadline = time.time() + options.seconds
     with (
         options.results.open("a") as file,
@@ -109,12 +114,20 @@ def _run(name: str, settings: Row, task: str, seed: int) -> Row | None:
     header = {"candidate": name, "settings": settings, "task": task, "seed": seed}
     start = time.perf_counter()
     try:
-        found = (_tofu if task == "tofu" else _stream)(settings, task, seed)
+        found = (_tofu if task in _TOFU else _stream)(settings, task, seed)
     except Exception:
         return header | {"error": traceback.format_exc()[-3000:]}
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
     seconds = {"seconds": round(time.perf_counter() - start, 1), "device": device}
     return header | found | seconds
+
+
+def method_of(candidate: Row) -> tuple[type[Unlearner[Any]], Any]:
+    """Return a candidate's method and its settings."""
+    settings = dict(candidate)
+    method = find_method(settings.pop("method", "tfr"))
+    preset = method.config_class.presets()[settings.pop("preset", "default")]
+    return method, method.config_class.from_dict({**preset, **settings})
 
 
 class _Going:
@@ -129,11 +142,12 @@ class _Going:
         guard: Sequence[Example],
         fresh: Sequence[Example],
     ) -> None:
-        self.net = TFRNet(
+        method, config = method_of(settings)
+        self.net = method(
             loaded.model,
             loaded.tokenizer,
             retain,
-            TFRConfig.from_dict(settings),
+            config,
             guard=guard,
             seed=seed,
             batch_size=_options.batch_size,
@@ -150,7 +164,7 @@ class _Going:
         self.fresh.append(self._fresh_loss())
 
     def result(self) -> Row:
-        mask = self.net.state.mask
+        mask = self.net.state.tensors().get("mask", torch.ones(0))
         guard = self.outcomes
         return {
             "requests": len(guard),
@@ -163,6 +177,7 @@ class _Going:
             else guard[-1]["guard_loss_before"],
             "request_seconds": sum(o["seconds"]["total"] for o in guard) / len(guard),
             "lowered": [int((mask < limit).sum()) for limit in (1, 0.9, 0.5, 0.1)],
+            "raised": [int((mask > limit).sum()) for limit in (1, 1.1)],
             "outcomes": guard,
         }
 
@@ -273,7 +288,7 @@ def _measure(loaded: LoadedModel, split: Split) -> Row:
 
 def _tofu(settings: Row, task: str, seed: int) -> Row:
     loaded = _model("smollm2-tofu-full")
-    sizes = TofuSizes(requests=_options.requests, rows=_options.tofu_rows)
+    sizes = TofuSizes(requests=_options.requests, rows=_options.tofu_rows, retain=_TOFU[task])
     stream = make_tofu_stream(Source("folder", _options.data_dir), sizes)
     retain, guard = stream.retain(seed, loaded.tokenizer)
     used = {example.answer for example in [*retain, *guard]}
@@ -321,7 +336,7 @@ def line_of(row: Row) -> str:
         f"{row['accepted']}/{row['requests']} {row['request_seconds']:.1f}s "
         f"low {row['lowered']} {row['seconds']:.0f}s"
     )
-    if row["task"] == "tofu":
+    if row["task"] in _TOFU:
         sets = row["sets"]
         figures = " ".join(
             f"{name[:6]} p{sets[name]['probability']:.3f} r{sets[name]['rouge']:.3f}"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.calibrated import harmonic, honest_scores
+from benchmarks.calibrated import harmonic, honest_scores, method_of
 from tfrnet import TFRConfig
 from tfrnet_bench.constants import FIRST_TUNING_SEED
 
@@ -89,3 +89,54 @@ def test_scores_count_requested_items_only():
     assert scores["honest"] == pytest.approx(harmonic(100 * 50 / 75, 75))
     assert scores["not_yet"] == 100
     assert scores["nats_after"] == 3
+
+
+# Reporting seeds
+
+
+def longest_runs() -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """The longest run of every stream's cell, by candidate and stream."""
+    lines = (FOLDER / "results" / "research" / "calibrated-report.jsonl").read_text().splitlines()
+    runs: dict[tuple[str, str, int], dict[str, Any]] = {}
+    for cell in map(json.loads, lines):
+        key = cell["candidate"], cell["task"], cell["seed"]
+        if "honest" in cell and cell["requests"] > runs.get(key, {"requests": 0})["requests"]:
+            runs[key] = cell
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for (candidate, task, _), cell in sorted(runs.items()):
+        found.setdefault((candidate, task), []).append(cell)
+    return found
+
+
+@pytest.mark.parametrize(("key", "cells"), longest_runs().items(), ids=str)
+def test_a_row_of_reporting_seeds_is_that_of_its_cells(key, cells):
+    assert [cell["seed"] for cell in cells] == [3, 4, 5]
+    mean, forgetting, keeping, score = (
+        fmean(cell[name] for cell in cells)
+        for name in ("honest", "forgetting", "keeping", "trade_off")
+    )
+    wanted = (
+        f"{mean:.1f}",
+        f"({forgetting:.0f}, {keeping:.0f})",
+        " ".join(f"{cell['honest']:.1f}" for cell in cells),
+        f"| {score:.1f} |",
+    )
+    rows = PAGE[: PAGE.index("**TOFU, seed 3**")].splitlines()
+    assert any(all(part in row for part in wanted) for row in rows), wanted
+
+
+def test_the_means_of_reporting_seeds_are_those_of_the_streams():
+    runs = longest_runs()
+    means = [
+        fmean(
+            fmean(cell["honest"] for cell in cells) for key, cells in runs.items() if key[0] == name
+        )
+        for name in ("calibrated", "default", "simnpo")
+    ]
+    assert "**{:.1f}** / {:.1f} / {:.1f}".format(*means) in PAGE
+
+
+def test_a_candidate_may_name_another_method_and_a_preset():
+    method, settings = method_of({"method": "simnpo", "preset": "tuned", "steps": 3})
+    assert (method.method, settings.steps, settings.beta) == ("simnpo", 3, 0.5)
+    assert method_of({"preset": "calibrated"})[1] == TFRConfig.preset("calibrated")
