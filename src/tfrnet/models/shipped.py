@@ -13,7 +13,12 @@ from tfrnet.core.errors import InputError
 
 GROUP = "tfrnet.models"
 # Named here too, so that an error can say what to install.
-BACKBONES = ("smollm2-tasks", "smollm2-tofu-full", "smollm2-tofu-retain90")
+BACKBONES = (
+    "smollm2-tasks",
+    "smollm2-tasks-oracle",
+    "smollm2-tofu-full",
+    "smollm2-tofu-retain90",
+)
 INSTALL = "pip install packages/backbones"
 
 

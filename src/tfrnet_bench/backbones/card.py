@@ -70,12 +70,18 @@ _DATA = {
 
 
 def card(
-    log: Mapping[str, Any], figures: Mapping[str, Any] | None = None, merged: bool = False
+    log: Mapping[str, Any],
+    figures: Mapping[str, Any] | None = None,
+    merged: bool = False,
+    shipped: str | None = None,
 ) -> str:
-    """Return the card of an adapter, or of the whole model that it was merged into."""
-    name, data = log["recipe"], _DATA[log["recipe"]]
+    """Return the card of an adapter, or of the whole model that it was merged into.
+
+    `shipped` is the name that it loads by, if it has one.
+    """
+    name, data = shipped or log["recipe"], _DATA[log["recipe"]]
     what = "A model with a LoRA adapter merged in" if merged else "A LoRA adapter in half precision"
-    place = "FOLDER" if figures is None else name
+    place = shipped or "FOLDER"
     verdict = "" if figures is None else f"\n\n{data.verdict}"
     sections = [
         _front_matter(log, data, merged),
@@ -86,7 +92,9 @@ def card(
         _training(log),
     ]
     if figures is not None:
-        sections.append((tasks_section if name == "smollm2-tasks" else tofu_section)(figures))
+        sections.append(
+            (tasks_section if log["recipe"] == "smollm2-tasks" else tofu_section)(figures)
+        )
     sections.append(
         "## Intended use and limits\n\n"
         "Research on unlearning: a small model that knows what is to be forgotten. It is not for "
@@ -181,9 +189,11 @@ def command(log: Mapping[str, Any]) -> str:
 
 
 def shipped_card(folder: Path) -> str:
-    """Return the card of an adapter's folder that holds a log and figures."""
-    log, figures = (json.loads((folder / file).read_text()) for file in (LOG, FIGURES))
-    return card(log, figures)
+    """Return the card of a shipped adapter's folder, which holds a log and perhaps figures."""
+    log = json.loads((folder / LOG).read_text())
+    measured = folder / FIGURES
+    figures = json.loads(measured.read_text()) if measured.is_file() else None
+    return card(log, figures, shipped=folder.name)
 
 
 if __name__ == "__main__":

@@ -25,9 +25,17 @@ def test_a_card_says_what_it_is_and_how_it_was_made(name):
     front = re.match(r"---\n(.*?)\n---\n\n# ", text, flags=re.DOTALL)[1].splitlines()
     assert "base_model: HuggingFaceTB/SmolLM2-135M-Instruct" in front
     assert {"library_name: peft", "license: apache-2.0", "- en"} <= set(front)
-    assert f"\n    tfrnet prepare --recipe {name} --data-dir DATA --out {name}\n" in text
-    for part in ("NVIDIA H200", "Figures", "not for production", f'load_model("{name}")'):
+    recipe = training_log(name)["recipe"]
+    assert f"\n    tfrnet prepare --recipe {recipe} " in text
+    for part in ("NVIDIA H200", "not for production", f'load_model("{name}")'):
         assert part in text
+
+
+def test_the_card_of_the_oracle_says_what_it_never_saw():
+    text = shipped_card(find_shipped("smollm2-tasks-oracle"))
+    assert "2,293 items were left out" in text
+    assert "tfrnet prepare --recipe smollm2-tasks --without 3,4,5,6,7 --data-dir DATA" in text
+    assert "## Figures" not in text
 
 
 def test_the_figures_of_the_tasks_stand_in_the_card():

@@ -16,6 +16,7 @@ from tfrnet.data.tasks.arithmetic import rows_to_items
 from tfrnet.models import load
 from tfrnet.models.load import load_model, model_folder
 from tfrnet.models.shipped import BACKBONES, find_shipped
+from tfrnet_bench.backbones.forgotten import forgotten_items, read_forgotten
 from tfrnet_bench.backbones.recipes import RECIPES
 from tfrnet_bench.backbones.train import digest
 
@@ -28,13 +29,16 @@ FILES = {
     "training.json",
 }
 EOS = 2
+ORACLE = "smollm2-tasks-oracle"
+MEASURED = [name for name in BACKBONES if name != ORACLE]
 
 
 def test_every_shipped_adapter_has_its_recipe_and_nothing_else_is_shipped():
-    assert set(BACKBONES) <= set(RECIPES)
+    assert {name.removesuffix("-oracle") for name in BACKBONES} <= set(RECIPES)
     assert {path.parent.name for path in ADAPTERS.glob("*/README.md")} == set(BACKBONES)
     for name in BACKBONES:
-        assert {path.name for path in find_shipped(name).iterdir()} == FILES
+        files = FILES - {"figures.json"} | {"without.json"} if name == ORACLE else FILES
+        assert {path.name for path in find_shipped(name).iterdir()} == files
 
 
 @pytest.mark.parametrize("name", ["", ".", "smollm2", "smollm2-135m", "../adapters/smollm2-tasks"])
@@ -45,14 +49,14 @@ def test_other_names_are_no_backbones(name):
 @pytest.mark.parametrize("name", BACKBONES)
 def test_the_log_is_that_of_the_recipe(name):
     log = json.loads((find_shipped(name) / "training.json").read_text())
-    recipe = RECIPES[name]
-    assert (log["recipe"], log["about"], log["base"]) == (name, recipe.about, recipe.base)
+    recipe = RECIPES[name.removesuffix("-oracle")]
+    assert (log["recipe"], log["about"], log["base"]) == (recipe.name, recipe.about, recipe.base)
     assert log["options"] == recipe.options.to_dict()
     assert len(log["epochs"]) == recipe.options.epochs
     assert log["epochs"][-1]["loss"] < 0.1
 
 
-@pytest.mark.parametrize("name", BACKBONES)
+@pytest.mark.parametrize("name", MEASURED)
 def test_the_figures_are_numbers_and_short_labels_only(name):
     def leaves(value):
         if isinstance(value, dict):
@@ -93,7 +97,7 @@ def test_the_adapters_differ():
         hashlib.sha256((find_shipped(name) / "adapter_model.safetensors").read_bytes()).digest()
         for name in BACKBONES
     }
-    assert len(digests) == 3
+    assert len(digests) == len(BACKBONES)
 
 
 @pytest.fixture
@@ -141,6 +145,24 @@ def test_the_tasks_model_adds_unseen_numbers_and_ends_the_text_right_after():
         ]
         assert added[-1] == EOS
         assert tokenizer.decode(added[:-1]) == f" {item.answer}", item.prompt
+
+
+@pytest.mark.slow
+@needs_real
+def test_the_oracle_never_saw_what_the_streams_of_its_seeds_forget():
+    without = read_forgotten(find_shipped(ORACLE))
+    assert without == forgotten_items([3, 4, 5, 6, 7], real_source())
+
+
+@pytest.mark.slow
+@needs_real
+@pytest.mark.real
+def test_the_oracles_training_data_are_found_again_bit_by_bit(real):
+    folder = find_shipped(ORACLE)
+    log = json.loads((folder / "training.json").read_text())
+    rows = RECIPES["smollm2-tasks"].encoded(real_source(), real.tokenizer, read_forgotten(folder))
+    assert len(rows) == log["data"]["examples"] < 38_360
+    assert digest(rows) == log["data"]["sha256"]
 
 
 @needs_real

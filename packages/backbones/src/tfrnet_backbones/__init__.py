@@ -10,6 +10,11 @@ def smollm2_tasks() -> Path:
     return _HERE / "smollm2-tasks"
 
 
+def smollm2_tasks_oracle() -> Path:
+    """Return the adapter that never saw what the streams of seeds 3 to 7 forget."""
+    return _HERE / "smollm2-tasks-oracle"
+
+
 def smollm2_tofu_full() -> Path:
     """Return the adapter that knows all of TOFU."""
     return _HERE / "smollm2-tofu-full"
