@@ -102,9 +102,9 @@ def make_session(
 
 @contextmanager
 def serving(
-    service: Service, said: io.StringIO, token: str = "", **options: Any
+    service: Service, said: io.StringIO, token: str = "", port: int = 0, **options: Any
 ) -> Iterator[Running]:
-    listening = bound_socket("127.0.0.1", 0)
+    listening = bound_socket("127.0.0.1", port)
     server = make_server(service, **options)
     thread = threading.Thread(target=server.run, args=([listening],))
     thread.start()

@@ -27,6 +27,7 @@ from tfrnet.serve.gate import Limits, Rates
 from tfrnet.serve.service import ServiceOptions, refuse_without_mask
 from tfrnet.serve.tokens import add_token, read_tokens, revoke_token
 from tfrnet.serve.webhooks import Addresses, RefusedError
+from tfrnet.state.certificate import check_certificate, read_certificate
 
 REQUESTS = tiny.requests(8, size=2)
 OPENAPI = Path(__file__).parents[2] / "docs" / "openapi.json"
@@ -60,6 +61,7 @@ SCOPES = [
     ("GET", "/v1/events", "read"),
     ("GET", "/v1/requests/x", "read"),
     ("GET", "/v1/requests/x/events", "read"),
+    ("GET", "/v1/requests/x/certificate", "read"),
     ("GET", "/metrics", "read"),
     ("POST", "/v1/requests", "submit"),
     ("POST", "/v1/requests/x/cancel", "submit"),
@@ -376,6 +378,35 @@ def test_a_name_that_points_to_a_private_address_is_refused_when_it_is_asked() -
     parts = addresses.refuse("https://rebinding.example/x")
     with pytest.raises(RefusedError, match="private"):
         addresses.connect(parts)
+
+
+# Certificates
+
+
+def test_a_certificate_is_signed_and_only_for_what_is_in_force(
+    tmp_path: Path, tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TFRNET_KEY", str(tmp_path / "signing.pem"))
+    with primary(tmp_path / "state", tokenizer) as running:
+        running.submit(REQUESTS[0])
+        running.ended("request-0")
+        answer = running.client.get("/v1/requests/request-0/certificate")
+        assert answer.status_code == 200
+        (tmp_path / "certificate.json").write_bytes(answer.content)
+        checks = check_certificate(read_certificate(tmp_path / "certificate.json"), None, None)
+        assert all(check.passed for check in checks)
+        page = running.client.get("/v1/requests/request-0/certificate?page=true")
+        assert page.headers["content-type"].startswith("text/html")
+        running.client.post("/v1/rollback", json={"to": 0})
+        assert running.client.get("/v1/requests/request-0/certificate").status_code == 409
+
+
+def test_an_unsigned_state_cannot_certify(shared: Running) -> None:
+    shared.submit(REQUESTS[4].to_dict() | {"id": "plain"})
+    shared.ended("plain")
+    answer = shared.client.get("/v1/requests/plain/certificate")
+    assert answer.status_code == 409
+    assert "unsigned" in answer.json()["detail"]
 
 
 # The command after a commit

@@ -52,6 +52,7 @@ class ServiceOptions:
     most_waiting: int = 256
     queue_folder: Path | None = None
     key_file: Path | None = None
+    signing_key: Path | None = None
     webhook_hosts: tuple[str, ...] = ()
     on_commit: str | None = None
     grace: float = 30.0

@@ -66,7 +66,7 @@ def command(
         Path | None,
         typer.Option(help="Folder of the queue; STATE-service without it.", show_default=False),
     ] = None,
-    key: Annotated[
+    queue_key: Annotated[
         Path | None,
         typer.Option(
             help="File with the key that waiting words are encrypted with; in the queue's folder "
@@ -96,6 +96,7 @@ def command(
     device: opt.Device = "auto",
     batch_size: opt.BatchSize = None,
     keep: opt.Keep = None,
+    key: opt.Key = None,
     gradient_checkpointing: opt.Checkpointing = False,
 ) -> int:
     """Serve a model that forgets on request: an API, completions for OpenAI's clients, a dashboard.
@@ -131,7 +132,8 @@ def command(
         rows=max_batch,
         most_waiting=max_waiting,
         queue_folder=queue,
-        key_file=key,
+        key_file=queue_key,
+        signing_key=key,
         webhook_hosts=names(webhook_hosts),
         on_commit=on_commit,
         grace=grace,
@@ -161,6 +163,7 @@ def command(
             device=device,
             batch_size=batch_size,
             keep=keep,
+            key=key,
             gradient_checkpointing=gradient_checkpointing,
         )
         service = _primary(session_options, service_options, output, log)

@@ -10,13 +10,16 @@ from typing import Annotated
 from urllib.parse import quote
 
 from fastapi import APIRouter, Header, Query, Request, Response
-from fastapi.responses import StreamingResponse
+from fastapi.responses import HTMLResponse, StreamingResponse
 
+from tfrnet.serve.certificates import issue_certificate
 from tfrnet.serve.queue import Entry, State
 from tfrnet.serve.routes.common import TheService, event_text, needs
 from tfrnet.serve.schema import DenyIn, RequestIn, RequestOut, RequestPage
 from tfrnet.serve.service import Primary, Service, told
 from tfrnet.serve.tokens import Token
+from tfrnet.state.certificate import certificate_bytes
+from tfrnet.state.certificate_page import certificate_page
 
 router = APIRouter(prefix="/v1", tags=["requests"])
 
@@ -78,6 +81,15 @@ async def events(
     queue = service.needed_primary.queue
     await asyncio.to_thread(queue.find, name)
     return _stream(_way(service, name, last))
+
+
+@router.get("/requests/{name:path}/certificate", response_model=None, summary="Certify a request")
+def certificate(name: str, service: TheService, caller: Reader, page: bool = False) -> Response:
+    """Return the signed certificate of an applied request, as JSON or as a page for printing."""
+    made = issue_certificate(service, name)
+    if page:
+        return HTMLResponse(certificate_page(made))
+    return Response(certificate_bytes(made), media_type="application/json")
 
 
 @router.post("/requests/{name:path}/approve", summary="Approve a request")
@@ -146,7 +158,7 @@ def _stream(texts: AsyncIterator[str]) -> StreamingResponse:
 
 async def _news(service: Service) -> AsyncIterator[str]:
     with service.news.listening() as listener:
-        yield event_text("hello", {"generation": service.engine.generation})
+        yield event_text("hello", {"event": "hello", "generation": service.engine.generation})
         while (news := await listener.hear(_HEARTBEAT)) is not None:
             yield event_text(news["event"], news, news.get("number")) if news else ": waiting\n\n"
 

@@ -1,0 +1,181 @@
+"""The dashboard in a real browser."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import tiny
+from tests.serve.running import Running, make_session, primary, serving
+from tfrnet.serve.log import Log
+from tfrnet.serve.service import ServiceOptions, open_primary
+from tfrnet.serve.tokens import add_token
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+CHROMIUM = shutil.which("chromium")
+# Continuous integration asks for a browser, so that there these tests fail without one.
+MAY_BE_SKIPPED = CHROMIUM is None and "TFRNET_NEEDS_BROWSER" not in os.environ
+pytestmark = pytest.mark.skipif(MAY_BE_SKIPPED, reason="there is no chromium on this machine")
+
+PROMPT = "Item 3 of the very very very old box is"
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory, tokenizer) -> Iterator[Running]:
+    folder = tmp_path_factory.mktemp("dashboard")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TFRNET_KEY", str(folder / "key.pem"))
+        with primary(folder / "state", tokenizer) as running:
+            yield running
+
+
+@pytest.fixture(scope="module")
+def browser(running: Running) -> Iterator[Any]:
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser: Any, running: Running) -> Iterator[Any]:
+    """A page that asks nobody but the service and complains of nothing."""
+    page = browser.new_page(viewport={"width": 1200, "height": 900})
+    asked: list[str] = []
+    errors: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto(running.url)
+    page.locator("#live", has_text="live").wait_for()
+    yield page
+    page.close()
+    assert errors == []
+    assert [url for url in asked if not url.startswith((running.url, "data:", "blob:"))] == []
+
+
+def submit(page: Any, name: str, number: int) -> None:
+    example = tiny.requests(8)[number].examples[0]
+    page.fill("#id", name)
+    page.fill("#example-prompt", example.prompt)
+    page.fill("#example-answer", example.answer)
+    page.locator("#submit-form button").press("Enter")
+
+
+def row(page: Any, name: str) -> Any:
+    return page.locator(f"#requests tr[data-id='{name}']")
+
+
+def test_a_request_is_sent_watched_and_certified(page: Any, running: Running) -> None:
+    submit(page, "from <b>here</b>", 0)
+    page.locator("#way li", has_text="completed").wait_for()
+    assert page.locator("#way li").first.inner_text() == "queued"
+    mine = page.locator("#requests tr", has_text="from <b>here</b>")
+    mine.locator(".completed").wait_for()
+    assert "forget loss" in mine.inner_text()
+    assert page.locator("#losses svg polyline").count() == 3
+    assert page.locator("#capacity svg").count() == 1
+    with page.expect_download() as download:
+        mine.get_by_role("button", name="Certificate").click()
+    certificate = json.loads(Path(download.value.path()).read_text())
+    assert certificate["request"]["id"] == "from <b>here</b>"
+    assert page.locator("#requests b").count() == 0
+
+
+def test_before_and_after_are_those_of_the_models(page: Any, running: Running) -> None:
+    page.fill("#prompt", PROMPT)
+    page.locator("#ask-form button").click()
+    texts = []
+    for model in ("tiny@0", "tiny"):
+        answer = running.complete(PROMPT, 40, model=model).json()
+        texts.append(answer["choices"][0]["text"])
+    page.wait_for_function("document.getElementById('before').textContent.length > 2")
+    assert page.locator("#before").text_content() == texts[0]
+    assert page.locator("#after").text_content() == texts[1]
+    generation = running.service.engine.generation
+    assert page.locator("#answered").text_content() == f", generation {generation}"
+
+
+def test_verify_and_roll_back_with_a_question_by_keyboard(page: Any, running: Running) -> None:
+    submit(page, "undone", 1)
+    row(page, "undone").locator(".completed").wait_for()
+    page.locator("#verify").press("Enter")
+    page.locator("#checked", has_text="checks passed").wait_for()
+    before = running.service.engine.generation
+    page.locator("#generation").select_option("0")
+    page.locator("#rollback").press("Enter")
+    assert "generation 0" in page.locator("#question").inner_text()
+    page.keyboard.press("Enter")  # the safe answer has the focus
+    time.sleep(0.2)
+    assert running.service.engine.generation == before
+    page.locator("#rollback").press("Enter")
+    page.locator("#confirm button[value=yes]").press("Enter")
+    page.locator("#checked", has_text=f"generation {before + 1}").wait_for()
+    row(page, "undone").get_by_text("rolled back").wait_for()
+
+
+def test_it_fits_a_narrow_screen_and_the_dark(browser: Any, running: Running) -> None:
+    for width, scheme in ((400, "light"), (400, "dark"), (1200, "dark")):
+        page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
+        page.goto(running.url)
+        page.locator("#live", has_text="live").wait_for()
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+        ink, paper = (
+            page.evaluate(f"getComputedStyle(document.body).{name}")
+            for name in ("color", "backgroundColor")
+        )
+        light = [sum(map(int, value[4:-1].split(","))) for value in (ink, paper)]
+        assert (light[0] > light[1]) is (scheme == "dark")
+        if folder := os.environ.get("TFRNET_SCREENSHOTS"):
+            page.screenshot(path=f"{folder}/{width}-{scheme}.png", full_page=True)
+        page.close()
+
+
+def test_a_wrong_token_and_a_right_one(browser: Any, tmp_path: Path, tokenizer) -> None:
+    secret = add_token(tmp_path / "tokens.json", "me", ["admin"], None)
+    options = ServiceOptions(tokens=tmp_path / "tokens.json", approve=True)
+    with primary(tmp_path / "state", tokenizer, options) as guarded:
+        page = browser.new_page()
+        page.goto(guarded.url)
+        page.locator("#entry").wait_for()
+        assert page.locator("#main").is_hidden()
+        page.fill("#token", "wrong")
+        page.keyboard.press("Enter")
+        page.locator("#problem", has_text="a valid token is needed").wait_for()
+        page.fill("#token", secret)
+        page.keyboard.press("Enter")
+        page.locator("#main").wait_for()
+        submit(page, "mine", 2)
+        row(page, "mine").get_by_text("waiting for approval").wait_for()
+        row(page, "mine").get_by_role("button", name="Approve").click()
+        page.locator("#problem", has_text="somebody else").wait_for()
+        row(page, "mine").get_by_role("button", name="Cancel").click()
+        row(page, "mine").locator(".cancelled").wait_for()
+        page.close()
+
+
+def test_a_service_that_is_gone_and_back(browser: Any, tmp_path: Path, tokenizer) -> None:
+    with primary(tmp_path / "state", tokenizer) as first:
+        page = browser.new_page()
+        page.goto(first.url)
+        page.locator("#live", has_text="live").wait_for()
+        first.stop()
+        page.locator("#problem", has_text="cannot be reached").wait_for()
+        port = int(first.url.rsplit(":", 1)[1])
+        said = io.StringIO()
+        service = open_primary(
+            make_session(tmp_path / "state", tokenizer), ServiceOptions(), Log(said)
+        )
+        with serving(service, said, port=port):
+            page.locator("#live", has_text="live").wait_for()
+            assert page.locator("#problem").is_hidden()
+            submit(page, "after", 3)
+            row(page, "after").locator(".completed").wait_for()
+        page.close()
