@@ -6,6 +6,7 @@ The store knows tensors by name and nothing of methods; a method knows nothing o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from tfrnet.core.settings import Settings
 from tfrnet.core.tensors import State, TensorState
 from tfrnet.data.examples import Example
 from tfrnet.method import find_method
-from tfrnet.models.fingerprint import fingerprint
+from tfrnet.models.fingerprint import ModelFacts, fingerprint, tokenizer_digest
 from tfrnet.state.check import Check
 from tfrnet.state.digests import example_digest
 from tfrnet.state.evidence import NOTHING_KEPT, Kept
@@ -24,7 +25,7 @@ from tfrnet.state.verify import verify
 
 if TYPE_CHECKING:
     import torch
-    from transformers import PreTrainedModel
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
 def settings_of(manifest: Manifest) -> Settings:
@@ -82,19 +83,37 @@ def verify_state(folder: Path, kept: Kept = NOTHING_KEPT) -> list[Check]:
     return verify(folder, _problem, kept)
 
 
-def apply_state(model: PreTrainedModel, folder: str | Path, generation: int | None = None) -> Any:
+def refuse_other_model(
+    store: StateStore, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None
+) -> None:
+    """Raise if a state belongs to another base model, or, where one is given, tokenizer."""
+    manifest, folder = store.manifest, store.layout.folder
+    manifest.refuse_base(folder, fingerprint(model))
+    found = asdict(ModelFacts.of(model)) if manifest.bound else {}
+    if manifest.bound and tokenizer:
+        found["tokenizer"] = tokenizer_digest(tokenizer)
+    manifest.refuse_unbound(folder, found)
+
+
+def apply_state(
+    model: PreTrainedModel,
+    state: str | Path | StateStore,
+    generation: int | None = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+) -> Any:
     """Let a base model act as in a state (the current or a kept generation), until `detach`.
 
-    For TFR-Net what is returned is the mask; the methods' `with` blocks end in `detach` too.
+    For TFR-Net what is returned is the mask; the methods' `with` blocks end in `detach` too. Given
+    the tokenizer, one that the state was not made with is refused.
     """
-    store = StateStore.open(Path(folder))
+    store = state if isinstance(state, StateStore) else StateStore.open(Path(state))
     manifest = store.manifest
-    manifest.refuse_base(Path(folder), fingerprint(model))
-    state = store.load(generation)
+    refuse_other_model(store, model, tokenizer)
+    shown = store.load(generation)
     effect = find_method(manifest.method).attach(model, settings_of(manifest))
     try:
-        manifest.refuse_layout(Path(folder), effect.layout())
-        effect.show(state)
+        manifest.refuse_layout(store.layout.folder, effect.layout())
+        effect.show(shown)
     except BaseException:
         effect.detach()
         raise

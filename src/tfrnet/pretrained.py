@@ -12,7 +12,7 @@ from tfrnet.export import FORMATS
 from tfrnet.export.format import Job
 from tfrnet.export.origin import Origin
 from tfrnet.export.write import write_export
-from tfrnet.method_state import guard_of, settings_of
+from tfrnet.method_state import guard_of, refuse_other_model, settings_of
 from tfrnet.methods.tfr import model as method
 from tfrnet.methods.tfr.config import TFRConfig
 from tfrnet.models.fingerprint import fingerprint
@@ -57,6 +57,7 @@ class TFRNet(method.TFRNet):
         generation: int | None = None,
         dtype: str = "auto",
         device: str = "auto",
+        trust_remote_code: bool = False,
         **options: Any,
     ) -> Self:
         """Load a base model and apply a state to it: its current or an earlier generation.
@@ -74,8 +75,14 @@ class TFRNet(method.TFRNet):
         assert isinstance(config, TFRConfig)
         shown = cls.read_state(store.load(generation).tensors())
         known_guard = guard_of(store, [*(guard or ()), *retain]) if retain is not None else None
-        loaded = _loaded(manifest.model if model is None else model, tokenizer, dtype, device)
-        manifest.refuse_base(folder, fingerprint(loaded.model))
+        loaded = _loaded(
+            manifest.model if model is None else model,
+            tokenizer,
+            manifest.dtype(dtype),
+            device,
+            trust_remote_code,
+        )
+        refuse_other_model(store, *loaded)
         net = cls(*loaded, retain, config, guard=known_guard, seed=manifest.seed, **options)
         try:
             manifest.refuse_layout(folder, net.layout())
@@ -118,9 +125,10 @@ def _loaded(
     tokenizer: PreTrainedTokenizerBase | None,
     dtype: str,
     device: str,
+    trust_remote_code: bool,
 ) -> LoadedModel:
     if isinstance(model, (str, Path)):
-        found = load_model(str(model), dtype, device)
+        found = load_model(str(model), dtype, device, trust_remote_code=trust_remote_code)
         return found if tokenizer is None else LoadedModel(found.model, tokenizer)
     if tokenizer is None:
         raise InputError("a loaded model needs its tokenizer: give tokenizer=...")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from tfrnet.distributed.messages import Adopt, Begin, Propose, Restore
 from tfrnet.distributed.shard import known_fingerprint
 from tfrnet.method import DEFAULT, find_method
 from tfrnet.method_state import guard_of, read_state, settings_of
+from tfrnet.models.fingerprint import tokenizer_digest
 from tfrnet.state.applied import is_applied, refuse_applied
 from tfrnet.state.digests import example_digest, is_digest_of, request_digest
 from tfrnet.state.manifest import Manifest
@@ -74,12 +76,14 @@ class Session:
         folder, known = _opened(state, key)
         try:
             # First, since a method may add modules to the model.
-            base = known_fingerprint(model)
+            base, facts = known_fingerprint(model)
+            bound = asdict(facts) | {"tokenizer": tokenizer_digest(tokenizer)}
             if known:
                 known.manifest.refuse_method(folder, method)
                 made = settings_of(known.manifest)
                 known.manifest.refuse_settings(folder, made, config, seed)
                 known.manifest.refuse_base(folder, base)
+                known.manifest.refuse_unbound(folder, bound)
             chosen = find_method(known.manifest.method if known else method or DEFAULT)
             if config is not None and not isinstance(config, chosen.config_class):
                 raise InputError(
@@ -108,7 +112,10 @@ class Session:
                 known.manifest.refuse_layout(folder, self.unlearner.layout())
             self._begin_together()
             known = known or StateStore.create(
-                folder, lambda secret: self._manifest(name, base, secret), self.unlearner.state, key
+                folder,
+                lambda secret: self._manifest(name, base, bound, secret),
+                self.unlearner.state,
+                key,
             )
             self.store = known
             self._sync()
@@ -127,7 +134,7 @@ class Session:
         with self.team.together():
             self.team.agree({})
 
-    def _manifest(self, model_name: str, base: str, key: bytes) -> Manifest:
+    def _manifest(self, model_name: str, base: str, bound: dict[str, Any], key: bytes) -> Manifest:
         return Manifest(
             model=model_name,
             fingerprint=base,
@@ -136,6 +143,7 @@ class Session:
             seed=self.unlearner.seed,
             guard=[example_digest(example, key) for example in self.unlearner.guard],
             method=self.unlearner.method,
+            bound=bound,
         )
 
     def _sync(self) -> None:

@@ -44,9 +44,9 @@ def openings(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     found: list[bool] = []
     real = StateStore.open.__func__
 
-    def counted(cls, folder: Path, write: bool = False) -> StateStore:
+    def counted(cls, folder: Path, write: bool = False, **more) -> StateStore:
         found.append(write)
-        return real(cls, folder, write)
+        return real(cls, folder, write, **more)
 
     monkeypatch.setattr(StateStore, "open", classmethod(counted))
     return found
@@ -59,9 +59,9 @@ def test_a_state_is_opened_once_and_locked_while_the_model_loads(
     told = []
     load = opening.load
 
-    def slow(*arguments):
+    def slow(*arguments, **named):
         told.append(ask_another_process(files.state))
-        return load(*arguments)
+        return load(*arguments, **named)
 
     monkeypatch.setattr(opening, "load", slow)
     options = ["--retain", files.retain, "--state", files.state, "--device", "cpu", *more]

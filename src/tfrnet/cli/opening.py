@@ -17,6 +17,7 @@ from tfrnet.method import DEFAULT, find_method
 if TYPE_CHECKING:
     from tfrnet.cli.options import SessionOptions
     from tfrnet.core.team import Team
+    from tfrnet.distributed.messages import Load
     from tfrnet.models.load import LoadedModel
     from tfrnet.session import Session
     from tfrnet.state.manifest import Manifest
@@ -39,7 +40,14 @@ def lead(
         if team.leads:
             return work(replace(options, device=own_device), team)
         place = team.device.type
-        follow(team, lambda wanted: load(wanted.model, wanted.dtype, own_device, output, place))
+
+        def load_as_told(wanted: Load) -> LoadedModel:
+            return load(
+                *(wanted.model, wanted.dtype, own_device, output, place),
+                trust_remote_code=wanted.trust_remote_code,
+            )
+
+        follow(team, load_as_told)
         return 0
 
 
@@ -68,8 +76,9 @@ def open_session(
         config = _chosen_config(options, store.manifest if store else None)
         if store:
             _check_state(store, options, config, requests, may_be_done)
-        name = _model_name(options.model, store.manifest if store else None)
-        loaded = _load_together(name, options, team, output)
+        name = model_name(options.model, store.manifest if store else None)
+        dtype = store.manifest.dtype(options.dtype) if store else options.dtype
+        loaded = _load_together(name, dtype, options, team, output)
         from tfrnet.session import Session
 
         session = Session(
@@ -141,26 +150,23 @@ def _chosen_config(options: SessionOptions, known: Manifest | None) -> Settings 
     return base.with_overrides(overrides)
 
 
-def _load_together(name: str, options: SessionOptions, team: Team, output: Output) -> LoadedModel:
-    """Load the model in this process and its followers."""
+def _load_together(
+    name: str, dtype: str, options: SessionOptions, team: Team, output: Output
+) -> LoadedModel:
+    """Load the model in this process and in those that follow it."""
     from tfrnet.distributed.messages import Load
     from tfrnet.distributed.together import load_together
 
-    team.broadcast(Load(name, options.dtype))
+    trust = options.trust_remote_code
+    team.broadcast(Load(name, dtype, trust))
     place = team.device.type if team.size > 1 else None
-    return load_together(team, lambda: load(name, options.dtype, options.device, output, place))
+    return load_together(
+        team, lambda: load(name, dtype, options.device, output, place, trust_remote_code=trust)
+    )
 
 
-def model_name(given: str | None, state: Path | None) -> str:
+def model_name(given: str | None, known: Manifest | None) -> str:
     """Return the model to load: the one given, the state's, or the default."""
-    from tfrnet.state.store import StateStore
-
-    if given or state is None or not StateStore.exists(state):
-        return _model_name(given, None)
-    return _model_name(None, StateStore.open(state).manifest)
-
-
-def _model_name(given: str | None, known: Manifest | None) -> str:
     if given:
         # An absolute path, so that the state finds its model from any folder.
         return str(Path(given).resolve()) if Path(given).exists() else given
@@ -168,7 +174,13 @@ def _model_name(given: str | None, known: Manifest | None) -> str:
 
 
 def load(
-    name: str, dtype: str, device: str, output: Output, computes_on: str | None = None
+    name: str,
+    dtype: str,
+    device: str,
+    output: Output,
+    computes_on: str | None = None,
+    *,
+    trust_remote_code: bool = False,
 ) -> LoadedModel:
     """Load a model without the output of transformers."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -179,4 +191,4 @@ def load(
 
         logging.set_verbosity_error()
         logging.disable_progress_bar()
-        return load_model(name, dtype, device, computes_on)
+        return load_model(name, dtype, device, computes_on, trust_remote_code)

@@ -76,6 +76,14 @@ Seed = Annotated[
     ),
 ]
 Dtype = Annotated[str, typer.Option(help="float32, bfloat16, float16, or auto (float32 on a CPU).")]
+TrustRemoteCode = Annotated[
+    bool,
+    typer.Option(
+        "--trust-remote-code",
+        help="Run Python code that the model folder or hub repository brings along; without it "
+        "such code never runs. Only for models whose authors you trust.",
+    ),
+]
 Device = Annotated[
     str, typer.Option(help="cpu, cuda, cuda:1, ..., auto, or balanced (over several GPUs).")
 ]
@@ -163,6 +171,7 @@ class SessionOptions:
     seed: Seed = None
     dtype: Dtype = "auto"
     device: Device = "auto"
+    trust_remote_code: TrustRemoteCode = False
     batch_size: BatchSize = None
     keep: Keep = None
     key: Key = None

@@ -19,6 +19,7 @@ class Load:
 
     model: str
     dtype: str
+    trust_remote_code: bool
 
 
 @dataclass(frozen=True)

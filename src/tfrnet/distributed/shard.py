@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from tfrnet.core.errors import InputError
-from tfrnet.models.fingerprint import fingerprint
+from tfrnet.models.fingerprint import ModelFacts, fingerprint
 from tfrnet.models.layers import decoder_layers
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def shard(model: PreTrainedModel, device: torch.device) -> None:
             "float16 scores are scaled until they fit, by each process on its own, which cannot be "
             "with weights spread over them; use bfloat16"
         )
-    _fingerprints[model] = fingerprint(model)
+    _known[model] = fingerprint(model), ModelFacts.of(model)
     model.requires_grad_(False)
     mesh = init_device_mesh(device.type, (torch.distributed.get_world_size(),))
     for layer in decoder_layers(model):
@@ -44,9 +44,9 @@ def shard(model: PreTrainedModel, device: torch.device) -> None:
 
 
 # Of models that are spread now: all of their weights together can be read no more.
-_fingerprints: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
+_known: WeakKeyDictionary[nn.Module, tuple[str, ModelFacts]] = WeakKeyDictionary()
 
 
-def known_fingerprint(model: PreTrainedModel) -> str:
-    """Return a model's fingerprint, also of one that is spread."""
-    return _fingerprints.get(model) or fingerprint(model)
+def known_fingerprint(model: PreTrainedModel) -> tuple[str, ModelFacts]:
+    """Return a model's fingerprint and the facts beside it, also of one that is spread."""
+    return _known.get(model) or (fingerprint(model), ModelFacts.of(model))

@@ -28,7 +28,7 @@ def base_of(adapter: Path) -> str:
     return base
 
 
-def merged_adapter(adapter: Path, base: str) -> Path:
+def merged_adapter(adapter: Path, base: str, trust_remote_code: bool = False) -> Path:
     """Return a folder with the adapter merged into `base`, a folder or a hub id, in float32."""
     # A converted base's folder is named after the digest of the file that it was made from.
     key = hashlib.sha256(f"{Path(base).name}\n".encode())
@@ -43,14 +43,17 @@ def merged_adapter(adapter: Path, base: str) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(prefix=".merging-", dir=target.parent))
     try:
-        model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+        model = AutoModelForCausalLM.from_pretrained(
+            base, dtype=torch.float32, trust_remote_code=trust_remote_code
+        )
         merged = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload()
         merged.save_pretrained(partial)
-        AutoTokenizer.from_pretrained(base).save_pretrained(partial)
+        tokenizer = AutoTokenizer.from_pretrained(base, trust_remote_code=trust_remote_code)
+        tokenizer.save_pretrained(partial)
         # Whole or not at all; if another process was faster, its copy is as good.
         if not target.is_dir():
             partial.rename(target)
-    except (OSError, ValueError, RuntimeError) as error:
+    except Exception as error:  # whatever files that anybody may have written lead to
         if not target.is_dir():
             raise InputError(f"adapter {adapter} cannot be merged into {base}: {error}") from error
     finally:

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import hashlib
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 from accelerate.utils import align_module_device
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 _CHUNK = 1 << 24
+# Integers of so many bytes, to see a value's bits.
+_BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+# Words, numbers, spaces, other scripts: texts that tokenizers split differently.
+_PROBES = (
+    "The capital of France is Paris, isn't it?",
+    "  12 plus 30.75 = 42.75\n\tdef f(x): return x**2",
+    "naïve Übermut, Привет, 漢字, 🙂",
+)
 # What changes a model's computation without changing its weights. Not the whole config: that also
 # holds names, versions and defaults that differ between releases of transformers.
 _SETTINGS = (
@@ -35,18 +46,60 @@ def fingerprint(model: PreTrainedModel) -> str:
     """
     config = model.config.get_text_config()
     lines = [f"{name} {getattr(config, name, None)}" for name in _SETTINGS]
+    lines += _checksums(model, lambda values: values.to(torch.bfloat16))
+    return _hash([type(model).__name__, *sorted(lines)])
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """What a model is beyond its rounded weights; a state is bound to it."""
+
+    architecture: str
+    layers: int
+    dtype: str
+    weights: str  # a hash over every bit
+
+    @classmethod
+    def of(cls, model: PreTrainedModel) -> ModelFacts:
+        """Look at a model."""
+        return cls(
+            architecture=type(model).__name__,
+            layers=model.config.get_text_config().num_hidden_layers,
+            dtype=str(model.dtype).removeprefix("torch."),
+            weights=_hash(sorted(_checksums(model, lambda values: values))),
+        )
+
+
+def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
+    """Return a hash over a tokenizer's vocabulary, its special tokens and how it splits texts.
+
+    Not over its files, which hold names and versions too.
+    """
+    special = (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.unk_token_id)
+    facts = [sorted(tokenizer.get_vocab().items()), special]
+    facts += [tokenizer(text)["input_ids"] for text in _PROBES]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+
+def _checksums(
+    model: PreTrainedModel, rounded: Callable[[torch.Tensor], torch.Tensor]
+) -> Iterator[str]:
+    """Yield a line for every parameter, with a checksum over its values."""
     wanted = {name for name, _ in model.named_parameters()}
     for prefix, module in model.named_modules():
         # Weights that accelerate has moved away are brought back, one module at a time.
         with align_module_device(module):
             for name, parameter in module.named_parameters(prefix, recurse=False):
                 if name in wanted:
-                    lines.append(f"{name} {tuple(parameter.shape)} {_checksum(parameter.detach())}")
-    text = "\n".join([type(model).__name__, *sorted(lines)])
-    return hashlib.sha256(text.encode()).hexdigest()
+                    checksum = _checksum(parameter.detach(), rounded)
+                    yield f"{name} {tuple(parameter.shape)} {checksum}"
 
 
-def _checksum(tensor: torch.Tensor) -> int:
+def _hash(lines: list[str]) -> str:
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def _checksum(tensor: torch.Tensor, rounded: Callable[[torch.Tensor], torch.Tensor]) -> int:
     """Return a position-weighted sum of the value bits, exact on any device, at its full speed.
 
     Each position's weight is odd, so changing any one value changes the sum.
@@ -54,7 +107,8 @@ def _checksum(tensor: torch.Tensor) -> int:
     total = 0
     flat = tensor.reshape(-1)
     for start in range(0, flat.numel(), _CHUNK):
-        bits = flat[start : start + _CHUNK].to(torch.bfloat16).view(torch.int16).long()
+        values = rounded(flat[start : start + _CHUNK])
+        bits = values.view(_BITS[values.element_size()]).long()
         weight = torch.arange(start, start + bits.numel(), device=bits.device)
         total += int((bits * (2 * weight + 1)).sum())
     return total % (1 << 64)

@@ -6,7 +6,6 @@ import hashlib
 import importlib.util
 import os
 import shutil
-import struct
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -45,7 +44,7 @@ def converted_gguf(path: Path) -> Path:
         # Whole or not at all; if another process was faster, its copy is as good.
         if not target.is_dir():
             partial.rename(target)
-    except (OSError, ValueError, KeyError, IndexError, RuntimeError, struct.error) as error:
+    except Exception as error:  # whatever a file that anybody may have written leads to
         if not target.is_dir():
             raise InputError(f"model file {path} cannot be converted: {error}") from error
     finally:
@@ -56,7 +55,7 @@ def converted_gguf(path: Path) -> Path:
 def _convert(path: Path, folder: Path) -> None:
     import transformers
 
-    source: dict[str, Any] = {"gguf_file": path.name}
+    source: dict[str, Any] = {"gguf_file": path.name, "trust_remote_code": False}
     tokenizer = transformers.AutoTokenizer.from_pretrained(path.parent, **source)
     if hasattr(transformers, "GgufConfig"):
         # Newer versions of transformers keep the weights packed unless told otherwise.

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from safetensors import SafetensorError
 
 from tfrnet.core.errors import InputError
 from tfrnet.models.adapters import CONFIG, base_of, merged_adapter
@@ -32,9 +31,15 @@ class LoadedModel(NamedTuple):
 
 
 def load_model(
-    name: str, dtype: str = "auto", device: str = "auto", computes_on: str | None = None
+    name: str,
+    dtype: str = "auto",
+    device: str = "auto",
+    computes_on: str | None = None,
+    trust_remote_code: bool = False,
 ) -> LoadedModel:
     """Load a causal LM and its tokenizer.
+
+    Code that a model folder brings along is run only with `trust_remote_code`.
 
     `dtype` is float32, bfloat16, float16 or auto (float32 on a CPU, the checkpoint's own
     elsewhere); `device` is auto, a torch device, or a device map of accelerate such as balanced.
@@ -42,26 +47,29 @@ def load_model(
     """
     placement = _placement(device)
     torch_dtype = _dtype(dtype, computes_on or placement["device_map"])
-    folder = model_folder(name)
+    folder = model_folder(name, trust_remote_code)
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
     with _clear_errors(name):
-        config = AutoConfig.from_pretrained(folder)
+        trust = {"trust_remote_code": trust_remote_code}
+        config = AutoConfig.from_pretrained(folder, **trust)
         _refuse_other_kinds(config, name)
-        tokenizer = AutoTokenizer.from_pretrained(folder)
+        _refuse_unknown_quantisation(config, name)
+        tokenizer = AutoTokenizer.from_pretrained(folder, **trust)
         model, info = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=torch_dtype, output_loading_info=True, **placement
+            folder, dtype=torch_dtype, output_loading_info=True, **trust, **placement
         )
-        if info["missing_keys"]:
-            raise ValueError(f"its weights lack {sorted(info['missing_keys'])[0]}")
+        _refuse_other_weights(info)
     return LoadedModel(model.eval(), tokenizer)
 
 
-def model_folder(name: str) -> str:
+def model_folder(
+    name: str, trust_remote_code: bool = False, adapters: tuple[Path, ...] = ()
+) -> str:
     """Return what transformers can load: a folder or a hub id.
 
     GGUF files are converted, and adapters merged into their base, once. A folder comes before a
-    shipped adapter of the same name.
+    shipped adapter of the same name. `adapters` are those that have `name` as their base.
     """
     if name == BUNDLED:
         return str(converted_gguf(bundled_gguf()))
@@ -74,7 +82,11 @@ def model_folder(name: str) -> str:
         path = find_shipped(name) or path
     if path.is_dir():
         if (path / CONFIG).is_file():
-            return str(merged_adapter(path, model_folder(base_of(path))))
+            if path.resolve() in adapters:
+                raise InputError(f"adapter {name} is, in the end, an adapter of itself")
+            within = (*adapters, path.resolve())
+            base = model_folder(base_of(path), trust_remote_code, within)
+            return str(merged_adapter(path, base, trust_remote_code))
         if not (path / "config.json").is_file():
             raise InputError(f"model folder {name} holds no config.json, so it is not a model")
         return str(path)
@@ -127,13 +139,46 @@ def _refuse_other_kinds(config: Any, name: str) -> None:
         raise InputError(f"{name} is a {kind}, not a causal language model")
 
 
+def _refuse_unknown_quantisation(config: Any, name: str) -> None:
+    """Raise if the weights are packed in a way that would be ignored and read as plain numbers."""
+    from transformers.quantizers.auto import AUTO_QUANTIZER_MAPPING
+
+    packed = getattr(config, "quantization_config", None)
+    if packed is None:
+        return
+    method = packed.get("quant_method") if isinstance(packed, dict) else packed.quant_method
+    if str(getattr(method, "value", method)) not in AUTO_QUANTIZER_MAPPING:
+        raise InputError(
+            f"model {name} has weights of an unknown quantisation ({method!r} in config.json); "
+            "give the model as it was before"
+        )
+
+
+def _refuse_other_weights(info: dict[str, Any]) -> None:
+    """Raise if the weights are not those of the model that the config describes."""
+    if info["missing_keys"]:
+        raise ValueError(f"its weights lack {min(info['missing_keys'])}")
+    if info["unexpected_keys"]:
+        raise ValueError(
+            f"its weights hold {min(info['unexpected_keys'])}, for which the model of its "
+            "config.json has no place"
+        )
+
+
 @contextmanager
 def _clear_errors(name: str) -> Iterator[None]:
     """Turn the many errors of a failed load into one line that says what to do."""
     try:
         yield
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        reason = " ".join(str(error).split())
+    except InputError:
+        raise
+    except Exception as error:  # whatever a folder that anybody may have written leads to
+        reason = " ".join(str(error).split()) or type(error).__name__
+        if "trust_remote_code" in reason:
+            raise InputError(
+                f"model {name} brings code of its own, which was not run; if you trust whoever "
+                "wrote it, allow it with --trust-remote-code"
+            ) from error
         here = Path(name).exists() or name.endswith(".gguf")
         if not here and name not in (BUNDLED, *BACKBONES):
             offline = os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0")

@@ -13,8 +13,7 @@ from tfrnet.core.errors import InputError
 from tfrnet.core.tensors import State
 from tfrnet.core.versions import versions
 from tfrnet.method import find_method
-from tfrnet.method_state import settings_of
-from tfrnet.models.fingerprint import fingerprint
+from tfrnet.method_state import refuse_other_model, settings_of
 from tfrnet.models.load import LoadedModel
 from tfrnet.models.twin import twin_of
 from tfrnet.serve.completions import Encoder
@@ -271,7 +270,7 @@ def open_replica(loaded: LoadedModel, folder: Path, options: ServiceOptions, log
     """Answer completions by a state that another process writes."""
     store = StateStore.open(folder)
     refuse_without_mask(store.manifest.method)
-    store.manifest.refuse_base(folder, fingerprint(loaded.model))
+    refuse_other_model(store, *loaded)
     service = Service(loaded, folder, store.manifest, store.load(), store.generation, options, log)
     service.follower = Follower(
         folder, store.generation, service.engine.show, partial(log.error, "cannot follow")

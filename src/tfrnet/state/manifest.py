@@ -13,6 +13,12 @@ from tfrnet.core.errors import StateError
 from tfrnet.core.settings import Settings
 
 FORMAT = 1
+_DIFFERENT = {
+    "architecture": "it was a {known}, this one is a {value}",
+    "layers": "it had {known} layers, this one has {value}",
+    "weights": "the weights agree only when they are rounded to bfloat16",
+    "tokenizer": "its tokenizer was another one",
+}
 
 
 @dataclass(frozen=True)
@@ -27,10 +33,15 @@ class Manifest:
     guard: list[str]  # keyed digests of the guard examples, in their order
     method: str = "tfr"
     format: int = FORMAT
+    # What else of the base model the state is bound to; states of before do not say.
+    bound: Mapping[str, Any] | None = None
 
     def to_bytes(self) -> bytes:
         """Return the manifest as it stands in its file."""
-        return (json.dumps(asdict(self), indent=1, sort_keys=True) + "\n").encode()
+        values = asdict(self)
+        if self.bound is None:
+            del values["bound"]
+        return (json.dumps(values, indent=1, sort_keys=True) + "\n").encode()
 
     @classmethod
     def from_bytes(cls, data: bytes, path: Path) -> Manifest:
@@ -50,6 +61,10 @@ class Manifest:
         except TypeError:
             raise StateError(f"{path} is damaged: its fields are not those of a manifest") from None
 
+    def dtype(self, wanted: str) -> str:
+        """Return the dtype to load the base model in: the state's own where none is asked for."""
+        return str(self.bound["dtype"]) if wanted == "auto" and self.bound else wanted
+
     def channel_count(self) -> int:
         """Return the number of channels in all."""
         return sum(width for _, width in self.channels)
@@ -60,6 +75,26 @@ class Manifest:
             raise StateError(
                 f"state {folder} was made for another base model ({self.model}, fingerprint "
                 f"{self.fingerprint[:12]}); this one has fingerprint {fingerprint[:12]}"
+            )
+
+    def refuse_unbound(self, folder: Path, found: Mapping[str, Any]) -> None:
+        """Raise if the base model, or its tokenizer, is not the one that the state is bound to.
+
+        `found` may leave out what is not at hand.
+        """
+        bound = self.bound or {}
+        for name, value in found.items():
+            known = bound.get(name, value)
+            if known == value:
+                continue
+            if name == "dtype":
+                raise StateError(
+                    f"state {folder} was made in {known}, and the model is in {value}; "
+                    f"load it with dtype {known}"
+                )
+            raise StateError(
+                f"state {folder} was made for another base model ({self.model}): "
+                f"{_DIFFERENT[name].format(known=known, value=value)}"
             )
 
     def refuse_layout(self, folder: Path, channels: list[list[Any]]) -> None:

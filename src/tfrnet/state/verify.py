@@ -13,6 +13,7 @@ from tfrnet.state import generation_file
 from tfrnet.state.check import Check
 from tfrnet.state.evidence import NOTHING_KEPT, Kept, check_evidence
 from tfrnet.state.layout import Layout
+from tfrnet.state.manifest import Manifest
 from tfrnet.state.store import StateStore
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ def verify(
     checks = [
         Check("ledger chain, pointer and manifest", True, entries),
         *check_evidence(store.entries, kept),
+        _base_model(store.manifest),
         _check_key(store),
         _check_modes(store),
     ]
@@ -52,6 +54,19 @@ def verify(
         return checks
     looked_at = [_check_generation(store, number, problem_of) for number in _expected(store)]
     return checks + [check for check in looked_at if check]
+
+
+def _base_model(manifest: Manifest) -> Check:
+    """Say what of the base model a state is bound to; whether it fits is seen when it is loaded."""
+    name = f"{manifest.model}, fingerprint {manifest.fingerprint[:12]}"
+    if manifest.bound:
+        return Check("base model", True, f"{name}; bound are also {', '.join(manifest.bound)}")
+    return Check(
+        "base model",
+        True,
+        f"{name} over weights rounded to bfloat16; made by an earlier version, which did not bind "
+        "tokenizer, dtype and number of layers",
+    )
 
 
 def _check_key(store: StateStore) -> Check:

@@ -68,7 +68,7 @@ def _find_model(name: str) -> None:
     folder = model_folder(name)
     if not Path(folder).is_dir():
         try:
-            AutoConfig.from_pretrained(folder)
+            AutoConfig.from_pretrained(folder, trust_remote_code=False)
         except (OSError, ValueError) as error:
             reason = " ".join(str(error).split())[:200]
             raise InputError(

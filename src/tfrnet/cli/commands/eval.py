@@ -23,10 +23,9 @@ from tfrnet.data.tasks import task_names
 from tfrnet.evaluation.attacking.attack import ATTACKS
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
-
     from tfrnet.core.effect import Effect
     from tfrnet.evaluation.plan import Plan
+    from tfrnet.models.load import LoadedModel
     from tfrnet.state.store import StateStore
 
 
@@ -154,6 +153,7 @@ def command(
     ] = False,
     dtype: opt.Dtype = "auto",
     device: opt.Device = "auto",
+    trust_remote_code: opt.TrustRemoteCode = False,
     batch_size: Annotated[
         int,
         typer.Option(min=1, help="Sequences per forward pass. Affects results only by rounding."),
@@ -242,20 +242,26 @@ def command(
         if samples:
             _check_writable(samples)
         start = time.perf_counter()
-        name = model_name(model, state)
+        name = model_name(model, store.manifest if store else None)
         reference = None
         with output.progress(plan.steps(), "prompts") as bar:
 
-            def evaluator(which: str) -> Evaluator:
+            def evaluator(which: str, its_dtype: str) -> Evaluator:
                 cache = None if no_cache else Cache()
-                loaded = load_together(team, lambda: load(which, dtype, own_device, output))
+                loaded = load_together(
+                    team,
+                    lambda: load(
+                        *(which, its_dtype, own_device, output),
+                        trust_remote_code=trust_remote_code,
+                    ),
+                )
                 return Evaluator(loaded, batch_size, cache, bar.advance, team)
 
             if oracle:
                 # First and on its own, so that two models are never in memory together.
-                reference = measure_reference(evaluator(oracle), plan, bar.stage)
-            asked = evaluator(name)
-            with _applied(asked.loaded.model, state, generation) as effect:
+                reference = measure_reference(evaluator(oracle, dtype), plan, bar.stage)
+            asked = evaluator(name, store.manifest.dtype(dtype) if store else dtype)
+            with _applied(asked.loaded, store, generation) as effect:
                 digest = model_digest(asked.loaded.model)
                 found = measure(asked, plan, effect, bar.stage, store)
         compared = compare(found, reference)
@@ -328,20 +334,20 @@ def _describe_state(store: StateStore | None, generation: int | None) -> dict[st
     return {
         "folder": str(store.layout.folder),
         "generation": number,
-        "digest": store.history.digests[number],
+        "digest": store.digest_of(number),
     }
 
 
 @contextmanager
 def _applied(
-    model: PreTrainedModel, state: Path | None, generation: int | None
+    loaded: LoadedModel, store: StateStore | None, generation: int | None
 ) -> Iterator[Effect | None]:
-    if state is None:
+    if store is None:
         yield None
         return
     from tfrnet.method_state import apply_state
 
-    with apply_state(model, state, generation) as effect:
+    with apply_state(loaded.model, store, generation, loaded.tokenizer) as effect:
         yield effect
 
 

@@ -52,6 +52,7 @@ def command(
     ] = None,
     dtype: opt.Dtype = "auto",
     device: opt.Device = "auto",
+    trust_remote_code: opt.TrustRemoteCode = False,
     as_json: opt.AsJson = False,
 ) -> int:
     """Write the unlearned model for other programs: a model folder, an adapter or a GGUF file.
@@ -81,13 +82,19 @@ def command(
 
     if push:
         refuse_taken(push)
-    loaded = load(model_name(model, state), dtype, device, output)
+    loaded = load(
+        *(model_name(model, store.manifest), store.manifest.dtype(dtype), device, output),
+        trust_remote_code=trust_remote_code,
+    )
     from tfrnet.export.write import write_export
     from tfrnet.method_state import apply_state
 
     revision = getattr(loaded.model.config, "_commit_hash", None)
     origin = replace(origin, base_revision=revision)
-    with apply_state(loaded.model, state, number) as effect, output.waiting("exporting"):
+    with (
+        apply_state(loaded.model, store, number, loaded.tokenizer) as effect,
+        output.waiting("exporting"),
+    ):
         difference = write_export(Job(effect, loaded.tokenizer, origin, options), form, out)
     output.say(
         f"exported generation {number} to {out}; its logits agree with the live model's "

@@ -23,6 +23,7 @@ def command(
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Maximum number of new tokens.")] = 24,
     dtype: opt.Dtype = "auto",
     device: opt.Device = "auto",
+    trust_remote_code: opt.TrustRemoteCode = False,
     as_json: opt.AsJson = False,
 ) -> int:
     """Show how the untouched and the unlearned model continue a prompt (greedy decoding)."""
@@ -31,14 +32,18 @@ def command(
     from tfrnet.state.store import StateStore
 
     output = Output(as_json)
-    StateStore.open(state).load(generation)
-    loaded = load(model_name(model, state), dtype, device, output)
+    store = StateStore.open(state)
+    store.load(generation)
+    loaded = load(
+        *(model_name(model, store.manifest), store.manifest.dtype(dtype), device, output),
+        trust_remote_code=trust_remote_code,
+    )
     from tfrnet.method_state import apply_state
     from tfrnet.models.generation import continue_texts
 
     with output.waiting("generating"):
         before = continue_texts(loaded, prompt, max_new_tokens)
-        with apply_state(loaded.model, state, generation):
+        with apply_state(loaded.model, store, generation, loaded.tokenizer):
             after = continue_texts(loaded, prompt, max_new_tokens)
     rows = [
         {"prompt": text, "before": first, "after": second}

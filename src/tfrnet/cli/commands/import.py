@@ -31,6 +31,7 @@ def command(
     guard: opt.Guard = None,
     dtype: opt.Dtype = "auto",
     device: opt.Device = "auto",
+    trust_remote_code: opt.TrustRemoteCode = False,
     as_json: opt.AsJson = False,
 ) -> int:
     """Make a new state of an (IA)3 adapter, to go on forgetting from it.
@@ -50,7 +51,7 @@ def command(
     kept = read_examples(retain)
     watched = read_examples(guard) if guard else None
     name = model_name(model or found.facts["base_model"], None)
-    loaded = load(name, dtype, device, output)
+    loaded = load(name, dtype, device, output, trust_remote_code=trust_remote_code)
     from tfrnet.models.fingerprint import fingerprint
 
     found.refuse_other_model(name, fingerprint(loaded.model))

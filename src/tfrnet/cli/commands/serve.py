@@ -94,6 +94,7 @@ def command(
     seed: opt.Seed = None,
     dtype: opt.Dtype = "auto",
     device: opt.Device = "auto",
+    trust_remote_code: opt.TrustRemoteCode = False,
     batch_size: opt.BatchSize = None,
     keep: opt.Keep = None,
     key: opt.Key = None,
@@ -145,8 +146,13 @@ def command(
     log = Log()
     if follow:
         from tfrnet.serve.service import open_replica
+        from tfrnet.state.store import StateStore
 
-        loaded = load(model_name(model, follow), dtype, device, output)
+        manifest = StateStore.open(follow).manifest
+        loaded = load(
+            *(model_name(model, manifest), manifest.dtype(dtype), device, output),
+            trust_remote_code=trust_remote_code,
+        )
         service = open_replica(loaded, follow, service_options, log)
     else:
         assert retain is not None
@@ -161,6 +167,7 @@ def command(
             seed=seed,
             dtype=dtype,
             device=device,
+            trust_remote_code=trust_remote_code,
             batch_size=batch_size,
             keep=keep,
             key=key,

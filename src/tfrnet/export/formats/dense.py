@@ -32,7 +32,11 @@ class Dense(Format):
         weights = _plain(model.state_dict()) | job.effect.folded()
         model.save_pretrained(folder, state_dict=weights)
         job.tokenizer.save_pretrained(folder)
-        exported = AutoModelForCausalLM.from_pretrained(folder, dtype=model.dtype)
+        # A model whose own code runs already may run it once more.
+        trusted = type(model).__module__.startswith("transformers_modules")
+        exported = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=model.dtype, trust_remote_code=trusted
+        )
         exported = exported.to(input_device(model)).eval()
         return checked_difference(
             probe_logits(model, job.tokenizer), probe_logits(exported, job.tokenizer), model.dtype

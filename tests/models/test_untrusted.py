@@ -1,0 +1,157 @@
+"""Model folders that anybody may have written: no code of theirs runs, and none misleads."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from tests import tiny
+from tfrnet.cli.main import main
+from tfrnet.core.errors import InputError
+from tfrnet.models.load import load_model
+
+_CODE = """
+from pathlib import Path
+Path({witness!r}).write_text("ran")
+from transformers import LlamaConfig, LlamaForCausalLM
+
+class OwnConfig(LlamaConfig):
+    model_type = "own"
+
+class OwnModel(LlamaForCausalLM):
+    config_class = OwnConfig
+"""
+
+
+@pytest.fixture
+def folder(tiny_folder: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(tiny_folder, tmp_path / "model"))
+
+
+def change_config(folder: Path, **changes: object) -> None:
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+
+
+@pytest.fixture
+def with_code(folder: Path) -> Path:
+    """A model folder that brings code, which leaves a witness when it runs."""
+    (folder / "own.py").write_text(_CODE.format(witness=str(folder / "witness")))
+    names = {"AutoConfig": "own.OwnConfig", "AutoModelForCausalLM": "own.OwnModel"}
+    change_config(folder, model_type="own", architectures=["OwnModelForCausalLM"], auto_map=names)
+    return folder
+
+
+def refusal(name: Path, **options: object) -> str:
+    with pytest.raises(InputError) as caught:
+        load_model(str(name), **options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_code_in_a_model_folder_never_runs_even_if_standard_input_says_yes(
+    with_code: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n" * 1000))
+    assert "brings code of its own, which was not run" in refusal(with_code)
+    assert not (with_code / "witness").exists()
+
+
+def test_code_in_a_model_folder_runs_when_it_is_trusted(with_code: Path) -> None:
+    model = load_model(str(with_code), trust_remote_code=True).model
+    assert type(model).__name__ == "OwnModel"
+    assert (with_code / "witness").read_text() == "ran"
+
+
+@pytest.mark.parametrize(
+    "command", ["forget", "run", "generate", "export", "import", "eval", "serve"]
+)
+def test_every_command_that_loads_a_model_takes_the_option(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["tfrnet", command, "--help"])
+    monkeypatch.setenv("COLUMNS", "200")
+    with pytest.raises(SystemExit):
+        main()
+    assert "--trust-remote-code" in capsys.readouterr().out
+
+
+def test_weights_of_more_layers_than_the_config_has_are_refused(folder: Path) -> None:
+    change_config(folder, num_hidden_layers=2)
+    assert "model.layers.2." in refusal(folder)
+
+
+def test_a_weight_that_belongs_nowhere_is_refused(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    save_file(
+        weights | {"extra.weight": torch.ones(2)}, folder / "model.safetensors", {"format": "pt"}
+    )
+    assert "its weights hold extra.weight" in refusal(folder)
+
+
+@pytest.mark.parametrize("packed", [{"quant_method": "unheard-of", "bits": 3}, {"bits": 3}])
+def test_an_unknown_quantisation_is_refused(folder: Path, packed: dict) -> None:
+    change_config(folder, quantization_config=packed)
+    assert "unknown quantisation" in refusal(folder)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"num_attention_heads": 0},
+        {"num_hidden_layers": "three"},
+        {"hidden_size": "32"},
+        {"vocab_size": None},
+        {"hidden_size": -1},
+        {"rope_parameters": 7},
+    ],
+    ids=str,
+)
+def test_a_config_of_nonsense_is_one_line(folder: Path, changes: dict) -> None:
+    change_config(folder, **changes)
+    assert f"model {folder} cannot be loaded" in refusal(folder)
+
+
+def test_a_config_that_is_nested_for_ever_is_one_line(folder: Path) -> None:
+    (folder / "config.json").write_text('{"a":' * 100_000)
+    assert f"model {folder} cannot be loaded" in refusal(folder)
+
+
+def test_a_pickle_in_the_place_of_weights_is_one_line_and_does_not_run(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    witness = folder / "witness"
+    pickled = f"cpathlib\nPath.touch\n(cpathlib\nPath\n(V{witness}\ntRtR.".encode()
+    (folder / "pytorch_model.bin").write_bytes(pickled)
+    assert f"model {folder} cannot be loaded" in refusal(folder)
+    assert not witness.exists()
+
+
+def test_an_adapter_of_itself_is_one_line(tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    for folder, base in ((one, other), (other, one)):
+        folder.mkdir()
+        config = {"base_model_name_or_path": str(base)}
+        (folder / "adapter_config.json").write_text(json.dumps(config))
+        save_file({"w": torch.ones(1)}, folder / "adapter_model.safetensors")
+    assert "an adapter of itself" in refusal(one)
+
+
+def test_an_adapter_config_that_is_nested_for_ever_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "adapter_config.json").write_text("[" * 100_000)
+    assert "adapter_config.json cannot be read" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize("architecture", sorted(tiny.ARCHITECTURES))
+def test_what_transformers_saves_is_not_taken_for_unexpected(
+    architecture: str, tmp_path: Path, tokenizer
+) -> None:
+    tiny.make_model(architecture).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    load_model(str(tmp_path))
