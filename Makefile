@@ -1,6 +1,7 @@
 # make demo   set everything up in .venv and run the demo
 # make test   set everything up in .venv, lint, type-check and run the tests (minutes)
 # make test-all   the same, and then the long grids: every architecture, many kills, the whole demo
+# make serve   set everything up in .venv and serve the default model with an empty state
 # make docs   build the site of the documents in docs/_build/html
 PYTHON ?= python3
 VENV := .venv
@@ -11,7 +12,7 @@ WORKERS := --numprocesses 2 --dist worksteal
 export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: demo test test-all pytest lint docs benchmark clean
+.PHONY: demo serve test test-all pytest lint docs benchmark clean
 
 $(READY): pyproject.toml constraints.txt Makefile
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tfrnet needs Python 3.11 or newer")'
@@ -23,6 +24,14 @@ $(READY): pyproject.toml constraints.txt Makefile
 
 demo: $(READY)
 	$(BIN)/tfrnet demo
+
+# To keep: what the demo keeps, which are facts that have nothing to do with capitals.
+tfrnet-serve/retain.jsonl: | $(READY)
+	mkdir -p $(@D)
+	$(BIN)/python -m tfrnet.demo.kept > $@
+
+serve: $(READY) tfrnet-serve/retain.jsonl
+	$(BIN)/tfrnet serve --state tfrnet-serve/state --retain tfrnet-serve/retain.jsonl
 
 lint: $(READY)
 	$(BIN)/ruff check .

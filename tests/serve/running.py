@@ -86,17 +86,20 @@ class Running:
 
 
 def make_session(
-    folder: Path, tokenizer: Any, settings: tuple[str, ...] = SETTINGS, model: Any = None
+    folder: Path,
+    tokenizer: Any,
+    settings: tuple[str, ...] = SETTINGS,
+    model_name: str = "/somewhere/tiny",
 ) -> Session:
     return Session(
-        model or tiny.make_trained_model(),
+        tiny.make_trained_model(),
         with_template(tokenizer),
         folder,
         tiny.examples(12),
         config=None
         if (folder / "manifest.json").exists()
         else TFRConfig().with_overrides(settings),
-        model_name="/somewhere/tiny",
+        model_name=model_name,
     )
 
 
@@ -128,10 +131,11 @@ def primary(
     tokenizer: Any,
     options: ServiceOptions | None = None,
     settings: tuple[str, ...] = SETTINGS,
+    model_name: str = "/somewhere/tiny",
     **more: Any,
 ) -> Iterator[Running]:
     said = io.StringIO()
-    session = make_session(folder, tokenizer, settings)
+    session = make_session(folder, tokenizer, settings, model_name)
     service = open_primary(session, replace(options or ServiceOptions(), grace=20.0), Log(said))
     with serving(service, said, **more) as running:
         yield running
