@@ -1,1 +1,1 @@
-"""The demonstration: a fact corpus and a stream of requests over it."""
+"""The demo: a corpus of facts and a stream of requests to forget some of them."""

@@ -1,4 +1,4 @@
-"""The demo's facts: written for this project, and all of them known to the default model.
+"""The demo's facts, written for this project and all known to the default model.
 
 `facts.jsonl` holds only facts whose right answer the default model ranks above three wrong ones;
 `docs/demo-corpus.md` says how many were written to find them.
@@ -19,7 +19,7 @@ from tfrnet.data.sampling import sample_indices
 
 @dataclass(frozen=True)
 class Fact:
-    """A sentence start, how it truly ends, and three ways in which it does not."""
+    """The beginning of a sentence, its true ending and three wrong ones."""
 
     id: str
     topic: str
@@ -32,13 +32,13 @@ class Fact:
         return Example(self.prompt, self.answer)
 
     def question(self) -> Question:
-        """Return the fact as a question; the right answer stands first."""
+        """Return the fact as a question; the right answer comes first."""
         return Question(self.prompt, (self.answer, *self.wrong))
 
 
 @dataclass(frozen=True)
 class DemoSplit:
-    """Who plays which part. No fact is in two of them."""
+    """The requests and the sets of facts. The sets do not overlap."""
 
     requests: list[Request]
     forgotten: list[Fact]
@@ -63,7 +63,7 @@ def split(
     others: int = 96,
     seed: int = 0,
 ) -> DemoSplit:
-    """Cut requests out of one topic; retain data and the other evaluation set are other topics'."""
+    """Draw the requests from one topic, and retain data and `others` from all other topics."""
     on_topic = [fact for fact in facts if fact.topic == topic]
     off_topic = [fact for fact in facts if fact.topic != topic]
     forgotten, rest = _draw(on_topic, requests * per_request, "forgotten", seed)

@@ -1,4 +1,4 @@
-"""The demo's picture: what happened to losses, channels and risks, request by request."""
+"""The demo's figure: losses, channels and risks after each request."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _SHOWN_CHANNELS = 10
 # Okabe and Ito's colours, which colour-blind readers can tell apart.
 _ORANGE, _BLUE, _GREEN, _RED = "#E69F00", "#0072B2", "#009E73", "#D55E00"
 _LIMITS = {1.0: _ORANGE, 0.9: _BLUE, 0.5: _GREEN, 0.1: _RED}
-# A legend under its axes covers no line, whatever the numbers are.
+# A legend below the axes never hides a line.
 _BELOW: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2), "ncols": 2}
 
 
 def draw_trajectory(store: StateStore, path: Path) -> None:
-    """Draw the accepted requests of a state that still has all of its generations."""
+    """Draw the requests of a state that still has all of its generations."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -1,4 +1,4 @@
-"""The demo from beginning to end: measure, forget five requests, measure again, show it."""
+"""The demo: measure, forget five requests, measure again, and show the results."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _NEW_TOKENS = 12
 
 @dataclass(frozen=True)
 class Accuracies:
-    """Percent of facts ranked right, by part."""
+    """Accuracy on each set of facts, in percent."""
 
     forgotten: float
     same_topic: float
@@ -43,7 +43,7 @@ class Accuracies:
 
 @dataclass(frozen=True)
 class Story:
-    """All that the demo measured."""
+    """The results of the demo."""
 
     before: Accuracies
     after: Accuracies
@@ -55,7 +55,7 @@ class Story:
 
 @dataclass(frozen=True)
 class Listener:
-    """Who is told what happens while it happens."""
+    """Callbacks for progress and results."""
 
     stage: Report
     measured: Callable[[Accuracies], None]
@@ -63,13 +63,13 @@ class Listener:
 
 
 def check_folder(folder: Path) -> None:
-    """Raise if a folder holds something else than an earlier demo."""
+    """Raise if a folder holds anything other than an earlier demo."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())) and not _is_demo(folder):
         raise InputError(f"{folder} exists and was not made by the demo; choose another --out")
 
 
 def prepare_folder(folder: Path) -> None:
-    """Make the demo's folder; an earlier demo there is replaced, anything else is left alone."""
+    """Create the demo's folder, or clear that of an earlier demo; raise if it is neither."""
     check_folder(folder)
     shutil.rmtree(folder / "state", ignore_errors=True)
     for name in ("requests.jsonl", "retain.jsonl", "trajectory.png"):
@@ -98,8 +98,8 @@ def tell(
     listener.measured(before)
     said_before = continue_texts(loaded, prompts, _NEW_TOKENS)
     outcomes = []
-    # Fewer examples than usual, so that two cores are done in a few minutes; shorter steps, since
-    # fewer examples say what a long one would take from other facts.
+    # Fewer examples than usual, so that two cores need only a few minutes; shorter steps, since
+    # fewer examples show less of what a long step would damage.
     config = TFRConfig(**_QUICK)
     with Session(
         loaded.model,
@@ -129,7 +129,7 @@ def tell(
 
 
 def summary(story: Story) -> dict[str, object]:
-    """Return the story as plain JSON values."""
+    """Return the results as plain JSON values."""
     return {
         "accuracy_before": vars(story.before),
         "accuracy_after": vars(story.after),
@@ -141,7 +141,7 @@ def summary(story: Story) -> dict[str, object]:
 
 
 def _measure(loaded: LoadedModel, parts: DemoSplit) -> tuple[Accuracies, list[str]]:
-    """Return the accuracies, and of each part the prompt whose answer is most likely."""
+    """Return the accuracies and, for each set, the prompt with the most likely answer."""
     accuracies, prompts = [], []
     for facts in (parts.forgotten, parts.same_topic, parts.others):
         rankings = rank(*loaded, [fact.question() for fact in facts], batch_size=32)

@@ -1,1 +1,1 @@
-"""One run by several processes, on one machine or many."""
+"""Runs with several processes, on one or more machines."""

@@ -1,4 +1,4 @@
-"""What a launcher of several processes says in the environment. Needs no torch."""
+"""The environment variables that a launcher sets. Imports no torch."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ def launched_size() -> int:
 
 
 def launched_rank() -> int:
-    """Return which of the launched processes this is; 0 without a launcher."""
+    """Return the number of this process among those launched; 0 without a launcher."""
     return int(os.environ.get("RANK", "0")) if launched_size() > 1 else 0

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def follow(team: Team, load: Callable[[Load], LoadedModel]) -> None:
-    """Take part in what the leader begins, until it ends it.
+    """Carry out the leader's messages until it ends the run.
 
-    An error that all processes have in common is left to the leader to report.
+    Errors that all processes share are left to the leader to report.
     """
     loaded: LoadedModel | None = None
     net: Unlearner[Any] | None = None

@@ -1,4 +1,4 @@
-"""Finding the other processes that a launcher has started: accelerate launch, torchrun, others."""
+"""Joining the processes that a launcher has started: accelerate launch, torchrun or another."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _DEFAULT_TIMEOUT = 1800
 
 @contextmanager
 def joined_team(device: str, led: bool = True) -> Iterator[tuple[Team, str]]:
-    """Yield the team and the device of this process; whatever happens, the others are told.
+    """Yield the team and the device of this process; the others are told when it ends or fails.
 
-    If it is not `led`, every process does the same by itself and shares only parts of the work.
-    The environment that a launcher sets says how many there are; without one there is one.
+    Without `led`, every process runs the same program and shares only parts of the work. The number
+    of processes is read from the launcher's environment; without a launcher it is one.
     """
     if launched_size() == 1:
         yield SOLO, device
@@ -43,7 +43,7 @@ def joined_team(device: str, led: bool = True) -> Iterator[tuple[Team, str]]:
 
     team = _join(device, led)
     try:
-        # Weights to be spread are read by the hosts: one card may not hold them all.
+        # A model to be sharded is loaded on the CPU, since it may not fit on one GPU.
         yield team, "cpu" if team.in_lockstep else str(team.device)
     except Exception as error:
         if not team.leads and not is_agreed(error):
@@ -58,7 +58,7 @@ def joined_team(device: str, led: bool = True) -> Iterator[tuple[Team, str]]:
         if led:
             team.end()
         if intact:
-            # With a process missing this might wait for it.
+            # If a process is missing, this might wait for it forever.
             dist.destroy_process_group()
 
 
@@ -76,8 +76,8 @@ def _join(device: str, led: bool) -> ProcessTeam:
             "a model that FSDP spreads can forget, but not be evaluated; use a device map"
         )
     if spread:
-        # transformers would leave the weights of all processes but one empty, to be filled by
-        # accelerate; here every process reads them, and all compare what they have.
+        # Otherwise transformers loads the weights in one process only and leaves the rest to
+        # accelerate; here every process loads them, and all compare their fingerprints.
         os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = "false"
     timeout = timedelta(seconds=_timeout())
     here, cards = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.cuda.device_count()

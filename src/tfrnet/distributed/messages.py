@@ -1,4 +1,4 @@
-"""What the leader of a team tells the others. They read no data and write nothing themselves."""
+"""Messages of a team's leader to the other processes, which read and write no files themselves."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Begin:
-    """Put this method on the model."""
+    """Apply this method to the model."""
 
     method: str
     config: dict[str, Any]
@@ -44,16 +44,16 @@ class Restore:
 
 @dataclass(frozen=True)
 class Propose:
-    """Work out this request, together."""
+    """Compute this request together."""
 
     request: Request
 
 
 @dataclass(frozen=True)
 class Adopt:
-    """The request is on disk: take its result over."""
+    """Adopt the result of the request, which is now on disk."""
 
 
 @dataclass(frozen=True)
 class End:
-    """Leave the model as it was."""
+    """Restore the original model and stop."""

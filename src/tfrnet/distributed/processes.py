@@ -1,9 +1,9 @@
-"""A team of several processes, each with a model, over torch.distributed.
+"""A team of several processes, each with a model, based on torch.distributed.
 
-Processes meet in two ways only. `broadcast`: the others wait for the leader's next message.
-`_gather`: all exchange an envelope that says where each is and what went wrong. Who fails on the
-way to a gathering still sends its envelope, so that all end with the same error, said by the first
-process.
+Processes communicate in two ways only. In `broadcast` the others wait for the leader's next
+message. In `_gather` all exchange an envelope that says where each process is and what went wrong.
+A process that fails before a `_gather` still sends its envelope, so all end with the same error,
+which the first process reports.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tfrnet.distributed.shard import shard
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-# Where a process that cannot come to a gathering leaves the reason.
+# The key under which a process that cannot take part in a `_gather` leaves the reason.
 _FAILURE_KEY = "tfrnet/failed"
 
 
@@ -37,7 +37,7 @@ class _Envelope(NamedTuple):
 class ProcessTeam(Team):
     """The processes of torch.distributed's default group.
 
-    `control` is a group for messages between the hosts, whatever devices the model is on.
+    `control` is a CPU group for messages, whatever device the model is on.
     """
 
     def __init__(
@@ -55,17 +55,17 @@ class ProcessTeam(Team):
 
     @property
     def is_over(self) -> bool:
-        """Whether an error has parted the processes."""
+        """Whether the team has ended, by an error or normally."""
         return self._is_over
 
     # Sharing work
 
     def map(self, tasks: Sequence[T], work: Callable[[T], Tensors]) -> Iterator[Tensors]:
-        """Yield the work of every task in the order of tasks, to every process.
+        """Yield the results of all tasks, in order, in every process.
 
-        Processes take turns: of every `size` tasks each has one. A process without a task in the
-        last turn does the turn's first one too and drops it: with weights that are spread over the
-        processes every one has to take part in every pass.
+        Of every `size` tasks each process does one. A process left without a task in the last round
+        repeats the round's first one and drops the result: with sharded weights every process has
+        to take part in every pass.
         """
         for start in range(0, len(tasks), self.size):
             turn = tasks[start : start + self.size]
@@ -76,7 +76,7 @@ class ProcessTeam(Team):
                 result = tuple(part.detach().to(self.device).contiguous() for part in work(mine))
             except Exception as failure:
                 if self.in_lockstep:
-                    # The others are in the middle of the pass, and cannot be reached.
+                    # The others are in the middle of a pass and cannot receive an envelope.
                     raise self._left(failure) from failure
                 error = failure
             shapes = [(part.shape, part.dtype) for part in result]
@@ -87,7 +87,7 @@ class ProcessTeam(Team):
     def _from(
         self, owner: int, own: Tensors, shapes: Sequence[tuple[torch.Size, torch.dtype]]
     ) -> Tensors:
-        """Return the result of one process, which all others receive."""
+        """Return the result of one process, sent to all others."""
         parts = own
         if owner != self.rank:
             parts = tuple(torch.empty(s, dtype=d, device=self.device) for s, d in shapes)
@@ -97,7 +97,7 @@ class ProcessTeam(Team):
         return parts
 
     def map_objects(self, tasks: Sequence[T], work: Callable[[T], R]) -> Iterator[R]:
-        """Do as `map` does, with results of any kind that can be pickled."""
+        """Like `map`, for results of any type that can be pickled."""
         for start in range(0, len(tasks), self.size):
             turn = tasks[start : start + self.size]
             result, error = None, None
@@ -110,7 +110,7 @@ class ProcessTeam(Team):
             yield from found[: len(turn)]
 
     def adapt(self, model: PreTrainedModel) -> None:
-        """Spread the model's weights over the processes, if they are to be."""
+        """Shard the model's weights over the processes, if the launcher asks for it."""
         if self.in_lockstep:
             shard(model, self.device)
 
@@ -126,17 +126,17 @@ class ProcessTeam(Team):
         return box[0]
 
     def end(self) -> None:
-        """Let the others go, if they still listen."""
+        """End the team; the leader tells the others to stop."""
         if self.leads and not self._is_over:
-            with suppress(TeamError):  # who does not listen any more has gone already
+            with suppress(TeamError):  # a process that no longer listens has stopped already
                 self.broadcast(End())
         self._is_over = True
 
-    # Going on together, or not at all
+    # Failing together
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Do something that all processes do; an error in it is the end of the team."""
+        """Run a block that all processes run; an error in it ends the team."""
         try:
             yield
         except BaseException as error:
@@ -149,7 +149,7 @@ class ProcessTeam(Team):
             raise
 
     def agree(self, facts: dict[str, str]) -> None:
-        """Raise unless all processes have the same facts."""
+        """Raise unless the facts are the same in all processes."""
         found = self._gather("facts", facts)
         for rank, other in enumerate(found):
             for name, value in found[0].items():
@@ -163,12 +163,12 @@ class ProcessTeam(Team):
                     )
 
     def leaders(self, value: R) -> R:
-        """Return the leader's value, where all processes have come to the same place."""
+        """Return the leader's value; all processes must call this at the same point."""
         first: R = self._gather("the leader's value", value if self.leads else None)[0]
         return first
 
     def _gather(self, place: str, content: Any, error: BaseException | None = None) -> list[Any]:
-        """Return the contents of all processes, or raise in all what one of them could not do."""
+        """Return the contents of all processes; an error in one is raised in all."""
         mine = _Envelope(place, content)
         if error is not None:
             mine = _Envelope(place, None, _text(error), isinstance(error, TfrnetError))
@@ -190,7 +190,7 @@ class ProcessTeam(Team):
         return [envelope.content for envelope in found]
 
     def _left(self, error: Exception) -> Exception:
-        """Leave the reason for those who will miss this process, unless it misses another one."""
+        """Store the reason why this process fails, unless another one has failed before it."""
         self._is_over = True
         if reason := _last_words():
             return _lost(reason)
@@ -201,7 +201,7 @@ class ProcessTeam(Team):
 
     @contextmanager
     def _lost_processes_named(self) -> Iterator[None]:
-        """Say what it means when torch.distributed cannot reach a process any more."""
+        """Turn torch.distributed's error for an unreachable process into a clear one."""
         try:
             yield
         except BaseException as error:
@@ -219,13 +219,13 @@ def _lost(reason: str) -> TeamError:
 
 
 def mark_agreed(error: BaseException) -> BaseException:
-    """Mark an error that every process has, so that one is enough to say it."""
+    """Mark an error that every process raises, so that only one reports it."""
     error.agreed = True  # type: ignore[attr-defined]
     return error
 
 
 def is_agreed(error: BaseException) -> bool:
-    """Tell whether every process has this error."""
+    """Tell whether every process raises this error."""
     return bool(getattr(error, "agreed", False))
 
 
@@ -239,7 +239,7 @@ def _store() -> Any:
 
 
 def _last_words() -> str:
-    """Return why a process has left, if it said so."""
+    """Return the reason that a failed process has stored, if any."""
     with suppress(Exception):
         store = _store()
         if store.check([_FAILURE_KEY]):

@@ -1,4 +1,4 @@
-"""A model spread over the processes of a team (FSDP2), for weights that no one card can hold."""
+"""Sharding a model over the processes of a team (FSDP2), if it does not fit on one GPU."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ _VARIABLE = "ACCELERATE_USE_FSDP"
 
 
 def sharding_wanted() -> bool:
-    """Tell whether the launcher asks for weights to be spread over the processes."""
+    """Tell whether the launcher asks for sharded weights."""
     return os.environ.get(_VARIABLE, "").lower() in ("true", "1")
 
 
 def shard(model: PreTrainedModel, device: torch.device) -> None:
-    """Leave each process its share of every layer; a layer is whole only while it computes."""
+    """Keep only a shard of every layer in each process; a layer is gathered while it computes."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
     if model.dtype == torch.float16:
         raise InputError(
-            "float16 scores are scaled until they fit, by each process on its own, which cannot be "
-            "with weights spread over them; use bfloat16"
+            "float16 scores are rescaled by each process on its own, which is not possible with "
+            "sharded weights; use bfloat16"
         )
     _known[model] = fingerprint(model), ModelFacts.of(model)
     model.requires_grad_(False)
@@ -43,10 +43,10 @@ def shard(model: PreTrainedModel, device: torch.device) -> None:
     fully_shard(model, mesh=mesh)
 
 
-# Of models that are spread now: all of their weights together can be read no more.
+# For sharded models, whose full weights can no longer be read.
 _known: WeakKeyDictionary[nn.Module, tuple[str, ModelFacts]] = WeakKeyDictionary()
 
 
 def known_fingerprint(model: PreTrainedModel) -> tuple[str, ModelFacts]:
-    """Return a model's fingerprint and the facts beside it, also of one that is spread."""
+    """Return a model's fingerprint and facts, even if the model is sharded."""
     return _known.get(model) or (fingerprint(model), ModelFacts.of(model))

@@ -1,4 +1,4 @@
-"""Making sure that all processes of a team work on the same thing."""
+"""Making sure that all processes of a team use the same model and software."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def load_together(team: Team, load: Callable[[], LoadedModel]) -> LoadedModel:
-    """Load a model in every process, or raise in all if one cannot or has another."""
+    """Load a model in every process; raise in all if one fails or loads a different model."""
     with team.together():
         loaded = load()
         team.agree(_facts(team, loaded) if team.size > 1 else {})
@@ -25,7 +25,7 @@ def load_together(team: Team, load: Callable[[], LoadedModel]) -> LoadedModel:
 
 
 def _facts(team: Team, loaded: LoadedModel) -> dict[str, str]:
-    """Return what must be the same everywhere for numbers to be the same."""
+    """Return what must be equal in all processes for equal results."""
     device = team.device
     on_gpu = device.type == "cuda"
     return {

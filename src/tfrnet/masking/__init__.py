@@ -1,1 +1,1 @@
-"""The mask over projection channels: which there are, how it is applied, how it is folded in."""
+"""The channel mask: selecting channels, applying the mask, folding it into the weights."""

@@ -1,4 +1,4 @@
-"""Where in a model the mask acts: counts of channels by layer and projection."""
+"""Where in a model the mask acts: channel counts by layer and projection."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tfrnet.masking.mask import dormant
 def channel_map(
     layout: Sequence[Sequence[Any]], masks: Sequence[torch.Tensor], threshold: float
 ) -> dict[str, Any]:
-    """Return the counts as plain JSON values: one row for each layer, one column a projection.
+    """Return the counts as plain JSON values: one row per layer, one column per projection.
 
-    `layout` is that of `ChannelMask.layout()`; `masks` are the flat masks before all and after
-    every request. Suppressed and dormant channels are those of the last mask, recovered ones were
-    raised by any request. Modules of one layer that end in the same name are counted together;
-    those outside all layers stand in a row of their own, whose layer is None.
+    `layout` is that of `ChannelMask.layout()`; `masks` are the flat masks before the first and
+    after every request. Suppressed and dormant channels are those of the last mask, recovered ones
+    were raised by any request. Modules of one layer that end in the same name are counted together;
+    those outside all layers have a row of their own, whose layer is None.
     """
     total = sum(width for _, width in layout)
     if not masks or any(mask.shape != (total,) for mask in masks):

@@ -1,4 +1,4 @@
-"""Which channels a model has: the output units of its linear projections."""
+"""The channels of a model: the output units of its linear projections."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def find_channels(
 ) -> ChannelIndex:
     """Select the projections that `target_modules` and `layers` name.
 
-    Whatever holds weights and cannot be masked is named in a warning, and a name that selects
-    nothing or something that is not a projection is an error: nothing is skipped in silence.
+    Nothing is skipped silently: modules with weights that cannot be masked are named in a warning,
+    and a name that selects nothing, or something that is not a projection, is an error.
     """
     _refuse_split_outputs(model)
     modules = {name: module for name, module in model.named_modules() if name}
@@ -90,7 +90,7 @@ def find_channels(
 
 
 def _refuse_split_outputs(model: PreTrainedModel) -> None:
-    """Refuse tensor parallelism: there a process sees only its own share of a module's channels."""
+    """Refuse tensor parallelism, where a process has only some of a module's channels."""
     parts = getattr(model, "_tp_size", None) or 1
     if parts > 1:
         raise InputError(
@@ -141,7 +141,7 @@ def _matching(
 
 
 def _owns_weights(module: nn.Module) -> bool:
-    """Tell whether a module multiplies by a matrix of its own (norms and containers do not)."""
+    """Tell whether a module has a weight matrix of its own (norms and containers do not)."""
     return any(parameter.dim() >= 2 for parameter in module.parameters(recurse=False))
 
 
@@ -184,7 +184,7 @@ def _refuse_missing_layers(chosen: list[tuple[str, int]], layers: tuple[int, ...
     present = {layer_of(name) for name, _ in chosen}
     missing = [layer for layer in layers or () if layer not in present]
     if missing:
-        raise InputError(f"layers names layer {missing[0]}, where no selected projection is")
+        raise InputError(f"layers names layer {missing[0]}, which has no selected projection")
 
 
 def _endings(modules: dict[str, nn.Module], heads: set[str]) -> set[str]:

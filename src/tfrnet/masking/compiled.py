@@ -1,8 +1,8 @@
-"""Scaling inside compiled decoder layers: the multiplications join the kernels around them.
+"""Scaling inside compiled decoder layers, where the multiplications are fused into other kernels.
 
-A compiled layer is made once and then used by all layers and passes. So nothing about a layer may
-change but the values and shapes of tensors it reads: the hooks that scale stay, and each pass only
-hands them other tensors.
+One compiled function serves all layers and passes. So only the values and shapes of the tensors
+that a layer reads may change: the hooks that scale stay in place, and each pass gives them other
+tensors.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from tfrnet.models.layers import decoder_layers, is_projection
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-# A pass with or without a gradient, of one example or more, padded or not, and what is rare.
+# Passes with or without a gradient, of one or more examples, padded or not, and rare cases.
 _MOST_VARIANTS = 64
-# What configs call their number of experts; those are handed single tokens, in shapes of their own.
+# Config names for the number of experts. Experts get single tokens, so their shapes vary.
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 _DYNAMO: dict[str, Any] = {
     "recompile_limit": _MOST_VARIANTS,
@@ -40,22 +40,22 @@ _CANNOT = "the layers of this model cannot be compiled here; go on without it ({
 
 
 def _in_short(error: Exception) -> str:
-    """Return what an error says before it goes into detail."""
+    """Return the first two lines of an error's message."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return " ".join(lines[:2]) or type(error).__name__
 
 
 @contextmanager
 def compiling() -> Iterator[None]:
-    """Compile as these layers need it, and say in one sentence where that cannot be done."""
+    """Set torch's options for compiling these layers; turn its errors into a one-line error."""
     _refuse_old_torch()
     try:
         with (
             dynamo.patch(_DYNAMO),
-            # Two sizes that are equal by chance stay two.
+            # Sizes that happen to be equal are still treated as different.
             shapes.patch(use_duck_shape=False),  # type: ignore[attr-defined]
-            # Only the projections' outputs are kept for the backward pass, not what rotation
-            # and activation make of them: 1.15 times these outputs in all.
+            # For the backward pass only the projections' outputs are kept; rotations and
+            # activations are recomputed. In all, 1.15 times the size of these outputs is kept.
             functorch.patch(aggressive_recomputation=True),
         ):
             yield
@@ -64,7 +64,7 @@ def compiling() -> Iterator[None]:
 
 
 class CompiledLayers:
-    """The decoder layers of a model, compiled, with scaled projections in them."""
+    """A model's decoder layers, compiled, with their projections scaled by a mask."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class CompiledLayers:
         inside = _projections_of(layers)
         self._projections = projections
         self._layers = layers
-        # All are hooked: code is shared, and only what a hook reads is checked before its use.
+        # All projections get a hook, masked or not, because all layers share the compiled code.
         self._handles = [module.register_forward_hook(_scale) for module in inside]
         self._hooked = inside
         for module in inside:
@@ -91,13 +91,13 @@ class CompiledLayers:
     def show(self, rows: Sequence[torch.Tensor], weights: torch.Tensor | None = None) -> None:
         """Scale by these masks, [1, D] or [B, D], from the next forward pass on.
 
-        The gradient with respect to a mask counts `weights` [B, N] where given.
+        `weights` [B, N], if given, weight the tokens in the gradient with respect to the mask.
         """
         for module, values in zip(self._projections, rows, strict=True):
             module.__dict__.update(_tfr_rows=values, _tfr_weights=weights)
 
     def remove(self) -> None:
-        """Make the layers what they were before."""
+        """Restore the original layers."""
         for handle in self._handles:
             handle.remove()
         for module in self._hooked:
@@ -107,7 +107,7 @@ class CompiledLayers:
 
 
 def refuse_uncompilable(model: PreTrainedModel, projections: Sequence[nn.Module]) -> None:
-    """Refuse what would be left out of the compiled layers, run by others, or scaled otherwise."""
+    """Refuse models whose projections the compiled layers would miss or scale differently."""
     _refuse_old_torch()
     layers = decoder_layers(model)
     inside = _projections_of(layers)
@@ -130,15 +130,15 @@ def _refuse_old_torch() -> None:
 
 
 def _projections_of(layers: Sequence[nn.Module]) -> dict[nn.Module, None]:
-    """Return the projections in some layers, each once and in order."""
+    """Return the projections in some layers, in order and without duplicates."""
     return dict.fromkeys(m for layer in layers for m in layer.modules() if is_projection(m))
 
 
 class _CompiledForward:
     """A layer's `forward`, compiled.
 
-    Not the layer's call: so hooks on the layer, and gradient checkpointing, stay outside, where
-    they may come and go.
+    Only `forward` is compiled, not the whole call, so hooks on the layer and gradient checkpointing
+    stay outside and can be added or removed freely.
     """
 
     def __init__(self, layer: nn.Module, run: Callable[..., Any], is_masked: bool) -> None:
@@ -149,17 +149,17 @@ class _CompiledForward:
 
     def __call__(self, hidden: torch.Tensor, *inputs: Any, **named: Any) -> Any:
         if named.get("past_key_values") is not None:
-            # A cache is another one for each layer and token: generation is not compiled.
+            # The cache differs for every layer and token, so generation is not compiled.
             return self.plain(hidden, *inputs, **named)
         if self.is_masked and torch.is_grad_enabled() and not hidden.requires_grad:
-            # The first masked layer: one gradient too much costs less than a variant of the code.
+            # The first masked layer: an unneeded gradient costs less than another compiled variant.
             hidden = hidden.detach().requires_grad_()
         return self.run(self.layer, hidden, *inputs, **named)
 
 
 @cache
 def _compiled(backend: str | Callable[..., Any]) -> Callable[..., Any]:
-    """Return the compiled code, the same for every model and request."""
+    """Return the compiled function, shared by all models and requests."""
     try:
         compiled: Callable[..., Any] = torch.compile(
             _forward, backend=backend, dynamic=True, fullgraph=True
@@ -170,17 +170,17 @@ def _compiled(backend: str | Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _forward(layer: nn.Module, *inputs: Any, **named: Any) -> Any:
-    """Run a layer's own `forward`. Code of our own: no other use of a layer's fills its cache."""
+    """Run a layer's `forward`. A function of our own, so its compile cache is not shared."""
     return type(layer).forward(layer, *inputs, **named)
 
 
 def _scale(module: nn.Module, inputs: Any, output: torch.Tensor) -> torch.Tensor | None:
-    """Forward hook: multiply an output by its mask, with a gradient that is summed in float32."""
+    """Forward hook that multiplies an output by its mask; the gradient is summed in float32."""
     rows: torch.Tensor | None = module.__dict__["_tfr_rows"]
     if rows is None:
         return None
     if output.dim() != 3:
-        raise InputError("a projection sees tokens without their batch, which is not compiled")
+        raise InputError("a projection gets tokens without a batch dimension; it cannot be compiled")
     weights: torch.Tensor | None = module.__dict__["_tfr_weights"]
     rows = rows.unsqueeze(1)
     if weights is not None:

@@ -1,4 +1,4 @@
-"""An exact digest of what a model computes, for results that are kept."""
+"""An exact digest of what a model computes, as a key for cached results."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _KNOWN_CODE = ("torch.", "transformers.", "transformers_modules.")
 
 
 def model_digest(model: PreTrainedModel) -> str | None:
-    """Return a SHA-256 over code, settings, every bit of the weights, and the live mask.
+    """Return a SHA-256 of the model's class, its settings, its exact weights and the live mask.
 
-    None if something else takes part in the forward pass (a hook, an adapter, a replaced
-    `forward`): then nobody can say by looking at the model what it computes. The fingerprint of a
-    state is another thing: it forgives rounding, this does not.
+    None if anything else takes part in the forward pass (a hook, an adapter, a replaced `forward`),
+    since the digest could not cover it. Unlike a state's fingerprint, the digest changes with
+    rounding.
     """
     masks = dict(live_masks(model))
     if any(_is_opaque(module, name in masks) for name, module in model.named_modules()):
@@ -36,7 +36,7 @@ def model_digest(model: PreTrainedModel) -> str | None:
     training = [name for name, module in model.named_modules() if module.training]
     digest.update(json.dumps(training).encode())
     for prefix, module in model.named_modules():
-        # Weights that accelerate has moved away are brought back, one module at a time.
+        # Loads weights that accelerate has offloaded, one module at a time.
         with align_module_device(module):
             for kind in (module.named_parameters, module.named_buffers):
                 for name, tensor in kind(prefix, recurse=False):
@@ -51,7 +51,7 @@ def _is_opaque(module: nn.Module, is_masked: bool) -> bool:
     if is_masked:
         forward = replaced_forward(module)
     replaced = forward is not None and not _moves_weights_only(forward)
-    # What accelerate calls in the end; it keeps it under this name.
+    # The original `forward`, which accelerate keeps under this name and calls.
     inner = module.__dict__.get("_old_forward")
     if inner is not None and getattr(inner, "__func__", None) is not type(module).forward:
         replaced = True
@@ -60,7 +60,7 @@ def _is_opaque(module: nn.Module, is_masked: bool) -> bool:
 
 
 def _moves_weights_only(forward: object) -> bool:
-    """Tell whether a replaced `forward` is accelerate's, which changes no number."""
+    """Tell whether a replaced `forward` is accelerate's, which does not change the output."""
     code = getattr(forward, "func", None)
     return isinstance(forward, partial) and str(getattr(code, "__module__", "")).startswith(
         "accelerate."

@@ -1,4 +1,4 @@
-"""Writing a mask into the weights: the masked model as an ordinary one."""
+"""Folding a mask into the weights, which gives an equivalent ordinary model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tfrnet.masking.channels import ChannelIndex
 def folded_tensors(
     model: nn.Module, index: ChannelIndex, mask: torch.Tensor
 ) -> dict[str, torch.Tensor]:
-    """Return new weights and biases of the masked projections; the model's own are not touched.
+    """Return new weights and biases for the masked projections; the model is not changed.
 
     (x W + b) * m = x (W * m) + b * m, along W's output dimension.
     """

@@ -27,18 +27,19 @@ if TYPE_CHECKING:
     from tfrnet.core.tensors import State
     from tfrnet.masking.compiled import CompiledLayers
 
-# Below this the pre-mask activation is kept as it is; above, it is the masked one over the mask.
+# For mask values below this, the backward pass keeps the activation before the mask; for others it
+# divides the masked activation by the mask.
 _SAFE_DIVISOR = 1e-2
 
-# Two masks on one model would multiply; the second is refused.
+# Two masks on one model would multiply, so a second one is refused.
 _masked_models: WeakSet[nn.Module] = WeakSet()
 
 
 class ChannelMask:
     """A mask in [0, 1] that scales the outputs of the selected projections of one model.
 
-    It scales what the projections return, so the model's weights and structure stay as they are;
-    `detach` undoes that. Use it as a context manager to be sure of it.
+    It scales the projections' outputs; the model's weights and structure do not change. `detach`
+    removes it, and so does leaving a `with` block.
     """
 
     has_mask: ClassVar[bool] = True
@@ -49,7 +50,7 @@ class ChannelMask:
         self.model = model
         self.index = index
         self._modules = [model.get_submodule(projection.name) for projection in index]
-        # Where all that is said of channels is kept: beside the model, not on the host.
+        # The device for all per-channel tensors: the model's, not the host.
         self.home = _device_of(self._modules[0])
         self._values = torch.ones(index.total, device=self.home)
         self._parts = _Parts(index, self._values, model.dtype)
@@ -65,7 +66,7 @@ class ChannelMask:
 
     @property
     def values(self) -> torch.Tensor:
-        """The flat mask that is applied now."""
+        """The flat mask that is currently applied."""
         return self._values
 
     def set(self, values: torch.Tensor) -> None:
@@ -77,7 +78,7 @@ class ChannelMask:
         self._hook_inference()
 
     def show(self, state: State) -> None:
-        """Let the model act as in a state that has a mask."""
+        """Apply the mask of a state."""
         self.set(state.tensors()["mask"])
 
     def layout(self) -> list[list[Any]]:
@@ -85,12 +86,12 @@ class ChannelMask:
         return self.index.to_list()
 
     def folded(self) -> dict[str, torch.Tensor]:
-        """Return the weights of an ordinary model that acts like this one."""
+        """Return the weights of an equivalent ordinary model."""
         return folded_tensors(self.model, self.index, self.values)
 
     @contextmanager
     def holding(self, values: torch.Tensor) -> Iterator[None]:
-        """Apply another flat mask for a while."""
+        """Apply another flat mask within a `with` block."""
         own = self.values
         try:
             self.set(values)
@@ -100,12 +101,12 @@ class ChannelMask:
 
     @contextmanager
     def lifted(self) -> Iterator[None]:
-        """Let the model compute what it did before, for a while."""
+        """Restore the original model within a `with` block."""
         with self.holding(torch.ones_like(self.values)):
             yield
 
     def detach(self) -> None:
-        """Take the mask off: the model computes what it did before."""
+        """Remove the mask, which restores the original model."""
         self._unhook()
         self._take_off_compiled()
         _masked_models.discard(self.model)
@@ -121,7 +122,7 @@ class ChannelMask:
         self._handles = []
 
     def _hook_inference(self) -> None:
-        """Scale outputs; projections whose mask is all ones are left alone and cost nothing."""
+        """Scale outputs; projections whose mask is all ones get no hook and cost nothing."""
         if self._compiled is not None:
             self._compiled.show(self._rows(1))
             return
@@ -131,13 +132,13 @@ class ChannelMask:
                 self._handles.append(_MaskedForward(module, part))
 
     def _rows(self, batch: int) -> list[torch.Tensor]:
-        """Return the mask of every projection, once per example. [B, D] each.
+        """Return the mask of every projection, repeated for each example. [B, D] each.
 
-        They are pieces of one tensor: made one by one they would take longer than a small pass.
+        They are views of one tensor: creating them one by one would take longer than a small pass.
         """
         values = self._values
         if self._compiled is not None:
-            # As the model's numbers hold it; a forward hook does so itself.
+            # Rounded to the model's dtype, as the forward hooks do themselves.
             values = values.to(self.model.dtype).to(values.dtype)
         pieces = self.index.split(values.repeat(batch, 1))
         return [
@@ -164,7 +165,7 @@ class ChannelMask:
                 self._hook_inference()
                 yield
             finally:
-                # Unless the mask was taken off meanwhile.
+                # Unless the mask was detached in the meantime.
                 if self._compiled is layers:
                     self._take_off_compiled()
                     self._hook_inference()
@@ -176,7 +177,7 @@ class ChannelMask:
         """Give every example of a batch its own copy of the mask and yield these leaves.
 
         After a backward pass `leaf.grad[b]` is the gradient of the loss with respect to example
-        b's mask; the sum over tokens counts `weights` [B, N] where given. Shapes of leaves: [B, D].
+        b's mask; `weights` [B, N], if given, weight the sum over tokens. Shape of a leaf: [B, D].
         """
         leaves = [rows.detach().requires_grad_() for rows in self._rows(batch)]
         if self._compiled is not None:
@@ -191,7 +192,7 @@ class ChannelMask:
             self.index, self._modules, self._parts, leaves, strict=True
         ):
             faint = None if part.faint is None else part.faint.to(leaf.device)
-            # A second number in a name, after the layer's, is that of an expert among others.
+            # A second number in a name, after the layer's, is the number of an expert.
             routed = sum(name.isdigit() for name in projection.name.split(".")) > 1
             hook = _PerExample(leaf, faint, length, weights, routed)
             self._handles.append(module.register_forward_hook(hook))
@@ -202,8 +203,10 @@ class ChannelMask:
 
 
 class _Part(NamedTuple):
-    """A projection's piece of a mask, also in the model's own numbers, whether it is all ones, and
-    its channels near 0 if any.
+    """One projection's part of the mask.
+
+    `narrow` is the same in the model's dtype, `is_one` whether it is all ones, and `faint` the
+    channels near 0, if any.
     """
 
     values: torch.Tensor
@@ -212,15 +215,17 @@ class _Part(NamedTuple):
     faint: torch.Tensor | None
 
     def in_numbers_of(self, weight: torch.Tensor) -> torch.Tensor:
-        """Return the piece to multiply with what a projection of this weight puts out."""
+        """Return the part in the dtype to multiply the output of a projection with this weight."""
         if weight.dtype == self.narrow.dtype:
             return self.narrow
         return self.values.to(weight.dtype) if weight.is_floating_point() else self.values
 
 
 class _Parts(list[_Part]):
-    """The pieces of a mask. What they hold is found out for all at once: each question to a GPU
-    makes the host wait, and there are hundreds of projections.
+    """The parts of a mask, one per projection.
+
+    Their properties are computed together: every read from a GPU makes the host wait, and there are
+    hundreds of projections.
     """
 
     def __init__(self, index: ChannelIndex, values: torch.Tensor, dtype: torch.dtype) -> None:
@@ -248,14 +253,14 @@ class _Parts(list[_Part]):
 class _MaskedForward:
     """A module's `forward` with its output multiplied by a fixed mask.
 
-    It stands in the module's own `forward`, which costs a third of a forward hook's time: in
+    It replaces the module's `forward`, which takes a third of the time of a forward hook; during
     generation it runs once per projection and token.
     """
 
     def __init__(self, module: nn.Module, part: _Part) -> None:
         self.module = module
         self.values = part.in_numbers_of(next(module.parameters()))
-        # In the module's own dictionary only where something else, such as accelerate, put it.
+        # True only if something else, such as accelerate, has replaced `forward` before.
         self.had_own = "forward" in module.__dict__
         self.forward = module.forward
         is_plain = not self.had_own and type(module).forward is nn.Linear.forward
@@ -268,19 +273,19 @@ class _MaskedForward:
         if parameters is None or named:
             output = self.forward(*inputs, **named)
         else:
-            # What a plain linear layer's own forward does, without the way there.
+            # The same as a plain linear layer's forward, without the overhead of the call.
             output = linear(inputs[0], parameters["weight"], parameters["bias"])
         if torch.is_grad_enabled():
             return output * self.values.to(output.device, output.dtype)
         try:
             return output.mul_(self.values)
         except RuntimeError:
-            # The output is on another device, once; asking every time would cost more.
+            # The output is on another device. This happens once; checking every time costs more.
             self.values = self.values.to(output.device)
             return output.mul_(self.values)
 
     def remove(self) -> None:
-        """Give the module its own `forward` back."""
+        """Restore the module's own `forward`."""
         if self.had_own:
             self.module.forward = self.forward
         else:
@@ -288,7 +293,7 @@ class _MaskedForward:
 
 
 def live_masks(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the name and mask of every projection that is scaled at present."""
+    """Yield the name and mask of every projection that is currently scaled."""
     for name, module in model.named_modules():
         forward = module.__dict__.get("forward")
         if isinstance(forward, _MaskedForward):
@@ -296,7 +301,7 @@ def live_masks(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def replaced_forward(module: nn.Module) -> Any | None:
-    """Return the `forward` that something else had put in a masked module before the mask."""
+    """Return the `forward` that a masked module had from something else before the mask, if any."""
     forward = module.__dict__.get("forward")
     if isinstance(forward, _MaskedForward) and forward.had_own:
         return forward.forward
@@ -304,7 +309,7 @@ def replaced_forward(module: nn.Module) -> Any | None:
 
 
 class _PerExample:
-    """Forward hook: multiply example b of the output by row b of a leaf."""
+    """Forward hook that multiplies example b of the output by row b of a leaf."""
 
     def __init__(
         self,
@@ -337,11 +342,12 @@ class _PerExample:
 
 
 class _ScaleRows(torch.autograd.Function):
-    """h = a * m with one mask row per example, at almost no memory of its own.
+    """h = a * m with one mask row per example, using almost no extra memory.
 
-    The gradient for the mask is the token sum of a * dL/dh. Instead of keeping a, the backward
-    pass reads it as h / m, since h is usually kept by the next operation anyway; only the few
-    channels with m near 0, where that would lose a, keep it. So dormant channels have exact scores.
+    The gradient of the mask is the sum of a * dL/dh over tokens. Instead of keeping a, the backward
+    pass computes it as h / m, since the next operation usually keeps h anyway. Only for the few
+    channels with m near 0, where the division would be inexact, is a kept. So dormant channels have
+    exact scores.
     """
 
     @staticmethod
@@ -357,7 +363,7 @@ class _ScaleRows(torch.autograd.Function):
         if a._is_view():
             h = a * row
         else:
-            # A projection's output is nobody else's yet: scaled in place, it needs no second copy.
+            # Nothing else uses a projection's output yet, so it can be scaled in place.
             h = a.mul_(row)
             ctx.mark_dirty(a)
         ctx.save_for_backward(h, leaf, faint, faint_a, weights)
@@ -370,7 +376,7 @@ class _ScaleRows(torch.autograd.Function):
         wide = gradient.to(leaf.dtype)
         if weights is not None:
             wide = wide * weights.to(wide).unsqueeze(-1)
-        # A narrower h is widened as it is read, without a copy.
+        # If h has a narrower dtype, it is converted while it is read, without a copy.
         for_mask = (wide * h).sum(1, dtype=leaf.dtype)
         for_mask /= leaf.clamp(min=_SAFE_DIVISOR)
         if faint is not None:
@@ -379,7 +385,7 @@ class _ScaleRows(torch.autograd.Function):
 
 
 def _device_of(module: nn.Module) -> torch.device:
-    """Return where a module computes; accelerate's hooks know it for offloaded weights."""
+    """Return the device a module computes on; for offloaded weights accelerate's hook has it."""
     hook = getattr(module, "_hf_hook", None)
     device = getattr(hook, "execution_device", None)
     if device is not None:

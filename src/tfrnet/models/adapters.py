@@ -50,7 +50,7 @@ def merged_adapter(adapter: Path, base: str, trust_remote_code: bool = False) ->
         merged.save_pretrained(partial)
         tokenizer = AutoTokenizer.from_pretrained(base, trust_remote_code=trust_remote_code)
         tokenizer.save_pretrained(partial)
-        # Whole or not at all; if another process was faster, its copy is as good.
+        # The rename is atomic; if another process was faster, its copy is just as good.
         if not target.is_dir():
             partial.rename(target)
     except Exception as error:  # whatever files that anybody may have written lead to

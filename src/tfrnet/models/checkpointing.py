@@ -1,4 +1,4 @@
-"""Trading time for memory: activations are computed again where the backward pass needs them."""
+"""Gradient checkpointing: saves memory by recomputing activations in the backward pass."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def can_be_checkpointed(model: PreTrainedModel) -> bool:
-    """Tell whether a model's layers can be computed again."""
+    """Tell whether a model's layers support gradient checkpointing."""
     return any(isinstance(module, GradientCheckpointingLayer) for module in model.modules())
 
 

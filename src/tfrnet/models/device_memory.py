@@ -1,4 +1,4 @@
-"""What to do when a device's memory is full."""
+"""Detecting and recovering from a device that is out of memory."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from accelerate.utils.memory import clear_device_cache, should_reduce_batch_size
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Tell whether an error says that a device's memory is full.
+    """Tell whether an error means that a device is out of memory.
 
-    Not only torch's own error does: libraries it calls have words of their own for it.
+    Libraries that torch calls raise errors of their own for it.
     """
     return isinstance(error, torch.OutOfMemoryError) or bool(should_reduce_batch_size(error))
 
 
 def free_garbage() -> None:
-    """Give back what nobody holds any more, also what only the garbage collector would find."""
+    """Free unused memory, including objects that only the garbage collector can find."""
     clear_device_cache(garbage_collection=True)
 
 
 def free_all_of(error: BaseException) -> None:
-    """Free what the functions that an error came through held, and those of the errors before it.
+    """Free the local variables in the tracebacks of an error and of the errors that led to it.
 
-    While an error is on its way out, it holds all of them.
+    A raised error keeps them all alive.
     """
     seen: set[int] = set()
     pending: list[BaseException | None] = [error]

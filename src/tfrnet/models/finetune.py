@@ -1,4 +1,4 @@
-"""Supervised fine-tuning with LoRA: the answers' tokens are learned, the base stays as it is."""
+"""Supervised fine-tuning with LoRA, on the answers' tokens only; the base weights are frozen."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FinetuneOptions:
-    """How to train. A batch holds up to `batch_size` examples, and up to `batch_tokens` tokens.
+    """How to train. A batch holds at most `batch_size` examples and `batch_tokens` tokens.
 
-    The learning rate rises over the first `warmup` share of all steps and falls to 0 on a line.
+    The learning rate rises over the first `warmup` share of all steps, then falls linearly to 0.
     """
 
     rank: int = 16
@@ -64,7 +64,7 @@ def finetune(
     if not examples:
         raise InputError("there is nothing to train on")
     torch.manual_seed(options.seed)
-    # PEFT's own wrapper, since the adapter is to be saved as PEFT saves it.
+    # PEFT's own wrapper, so that the adapter can be saved in PEFT's format.
     adapter = LoraOptions(options.rank, options.alpha)
     peft_model = get_peft_model(model, lora_config(model, adapter))
     trained = [p for p in peft_model.parameters() if p.requires_grad]
@@ -75,7 +75,7 @@ def finetune(
     )
     log = []
     model.train()
-    # On a GPU: products of float32 numbers by tensor cores, which training does not notice.
+    # On a GPU, TF32 is accurate enough for training.
     torch.set_float32_matmul_precision("high")
     start = time.perf_counter()
     for epoch, plan in enumerate(plans, start=1):
@@ -83,7 +83,7 @@ def finetune(
         for numbers in plan:
             loss = _step(model, [examples[i] for i in numbers], optimizer, trained, options.clip)
             schedule.step()
-            # Summed where it is: reading every loss would make the device wait.
+            # Summed on the device: reading every loss would force a synchronisation.
             total = total.to(loss.device) + loss * len(numbers)
         record = EpochRecord(epoch, float(total) / len(examples), time.perf_counter() - start)
         if not math.isfinite(record.loss):
@@ -113,7 +113,7 @@ def _step(
 def _batches(
     examples: Sequence[Encoded], options: FinetuneOptions, epoch: int
 ) -> Iterator[list[int]]:
-    """Yield every example once, in batches of similar length that come in random order."""
+    """Yield every example once, in batches of similar length, the batches in random order."""
     generator = random.Random(f"{options.seed} {epoch}")
     order = sorted(
         range(len(examples)), key=lambda i: (len(examples[i].ids) // 8, generator.random())

@@ -39,10 +39,10 @@ _SETTINGS = (
 
 
 def fingerprint(model: PreTrainedModel) -> str:
-    """Return a hash over the model's class, its main settings and all values of its parameters.
+    """Return a hash of the model's class, its main settings and all parameter values.
 
-    Values are rounded to bfloat16 first, so that loading one checkpoint in float32 or in bfloat16
-    gives one fingerprint. (Float16 rounds differently: such a load has its own.)
+    Values are rounded to bfloat16 first, so a checkpoint has the same fingerprint in float32 and
+    in bfloat16. (Float16 rounds differently and gives another one.)
     """
     config = model.config.get_text_config()
     lines = [f"{name} {getattr(config, name, None)}" for name in _SETTINGS]
@@ -87,7 +87,7 @@ def _checksums(
     """Yield a line for every parameter, with a checksum over its values."""
     wanted = {name for name, _ in model.named_parameters()}
     for prefix, module in model.named_modules():
-        # Weights that accelerate has moved away are brought back, one module at a time.
+        # Loads weights that accelerate has offloaded, one module at a time.
         with align_module_device(module):
             for name, parameter in module.named_parameters(prefix, recurse=False):
                 if name in wanted:
@@ -100,7 +100,7 @@ def _hash(lines: list[str]) -> str:
 
 
 def _checksum(tensor: torch.Tensor, rounded: Callable[[torch.Tensor], torch.Tensor]) -> int:
-    """Return a position-weighted sum of the value bits, exact on any device, at its full speed.
+    """Return a position-weighted sum of the value bits, exact and fast on any device.
 
     Each position's weight is odd, so changing any one value changes the sum.
     """

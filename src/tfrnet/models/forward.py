@@ -1,4 +1,4 @@
-"""The forward pass: losses of answer tokens, without logits for any other position."""
+"""The forward pass: losses of answer tokens; logits are computed for those positions only."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 class Batch:
     """Padded examples and the positions whose next token is an answer token.
 
-    An example's last token is only ever predicted, so it is a target and no input. `rows` and
-    `columns` name the predicting positions, `targets` the answer tokens predicted there.
-    `answer_tokens` and `tokens` count each example's. Shapes: [B, N], [B, N], then [T], then [B].
-    `prompts` are the ids before each answer.
+    An example's last token is only predicted, so it is a target but not an input. `rows` and
+    `columns` are the predicting positions, `targets` the answer tokens predicted there.
+    `answer_tokens` and `tokens` are counts per example. Shapes: [B, N], [B, N], then [T], then
+    [B]. `prompts` are the ids before each answer.
     """
 
     input_ids: torch.Tensor
@@ -47,7 +47,7 @@ class Batch:
 
     @property
     def length(self) -> int:
-        """Number of positions of the longest input."""
+        """Length of the longest input, in tokens."""
         return self.input_ids.shape[1]
 
     def answer_positions(self) -> torch.Tensor:
@@ -85,16 +85,16 @@ def collate(
 
 
 def input_device(model: PreTrainedModel) -> torch.device:
-    """Return where a model takes its input, also when it is spread over several devices."""
+    """Return the device of a model's input, also for a model on several devices."""
     device: torch.device = model.get_input_embeddings().weight.device
     return device if device.type != "meta" else torch.device("cpu")
 
 
 @contextmanager
 def frozen(model: PreTrainedModel) -> Iterator[None]:
-    """Freeze all weights and switch off dropout, and put both back afterwards.
+    """Freeze all weights and turn off dropout within a `with` block.
 
-    Gradients that are there already are set aside meanwhile: no step may add to them.
+    Existing gradients are set aside, so that nothing is added to them, and put back at the end.
     """
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
     gradients = [(p, p.grad) for p in model.parameters() if p.grad is not None]
@@ -119,7 +119,7 @@ def frozen(model: PreTrainedModel) -> Iterator[None]:
 def head_sees_only(
     model: PreTrainedModel, rows: torch.Tensor, columns: torch.Tensor
 ) -> Iterator[None]:
-    """Hand the LM head just the named positions, as one row: logits become [1, T, vocabulary]."""
+    """Pass only the given positions to the LM head, as one row: logits are [1, T, vocabulary]."""
     head: nn.Module = model.get_output_embeddings()
 
     def pick(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -135,9 +135,9 @@ def head_sees_only(
 
 
 def answer_logits(model: PreTrainedModel, batch: Batch) -> torch.Tensor:
-    """Return the logits of the positions that predict an answer token, in float32 at least. [T, V].
+    """Return the logits at the positions that predict an answer token. [T, V], float32 or wider.
 
-    The answer tokens themselves are `batch.targets`.
+    The answer tokens themselves are in `batch.targets`.
     """
     extra: dict[str, Any] = {}
     if batch.padding_side == "left":
@@ -153,25 +153,25 @@ def answer_logits(model: PreTrainedModel, batch: Batch) -> torch.Tensor:
 
 
 def at_least_float32(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor in float32, or in float64 if it is so."""
+    """Return a tensor in float32; float64 is left as it is."""
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
 def token_losses(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Return the negative log-likelihood of every answer token. [T, V], [T] -> [T]."""
     wide = at_least_float32(logits)
-    # A model over several devices may answer on another than it was asked on.
+    # A model on several devices may return its output on another device than its input.
     return nn.functional.cross_entropy(wide, targets.to(wide.device), reduction="none")
 
 
 def sum_by_example(values: torch.Tensor, batch: Batch) -> torch.Tensor:
-    """Return each example's sum of a value per answer token. [T] -> [B]."""
+    """Sum a value per answer token over each example. [T] -> [B]."""
     sums = torch.zeros(batch.size, dtype=values.dtype, device=values.device)
     return sums.index_add(0, batch.rows.to(values.device), values)
 
 
 def mean_by_example(values: torch.Tensor, batch: Batch) -> torch.Tensor:
-    """Return each example's mean of a value per answer token. [T] -> [B]."""
+    """Average a value per answer token over each example. [T] -> [B]."""
     return sum_by_example(values, batch) / batch.answer_tokens.to(values.device)
 
 

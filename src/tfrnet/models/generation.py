@@ -1,4 +1,4 @@
-"""Greedy continuations."""
+"""Greedy decoding."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def continue_texts(
     advance: Callable[[int], None] | None = None,
     team: Team = SOLO,
 ) -> list[str]:
-    """Return what the model adds to each prompt, by greedy decoding until EOS.
+    """Return the model's continuation of each prompt, by greedy decoding until EOS.
 
-    `one_line` stops at, and leaves out, the first newline. A prompt of more than `max_prompt`
-    tokens loses its beginning. Prompts of similar length share a pass of `batch_size`, padded on
-    the left; that changes speed, and results by rounding only. `advance` is told how many are done.
+    `one_line` stops before the first newline. Prompts of more than `max_prompt` tokens are cut at
+    the beginning. Prompts of similar length are batched, padded on the left; `batch_size` affects
+    the results only by rounding. `advance` is called with the number of prompts done.
     """
     tokenizer = loaded.tokenizer
     rows = [_shortened(tokenise(prompt, tokenizer), tokenizer, max_prompt) for prompt in prompts]
@@ -74,7 +74,7 @@ def _generate(
 ) -> list[list[int]]:
     model, tokenizer = loaded
     ends = end_tokens(loaded)
-    # Padding is masked; without a token of its own any will do.
+    # Padding is masked, so any token will do if there is no padding token.
     pad = next(token for token in (tokenizer.pad_token_id, *ends, 0) if token is not None)
     ids, mask = padded(rows, "left", pad)
     width = ids.shape[1]
@@ -93,7 +93,7 @@ def _generate(
 
 @contextmanager
 def _settings(model: PreTrainedModel, config: GenerationConfig) -> Iterator[None]:
-    """Put a checkpoint's own settings aside: they may ask for sampling, beams or penalties."""
+    """Ignore a checkpoint's generation settings: they may ask for sampling, beams or penalties."""
     own = model.generation_config
     model.generation_config = config
     try:
@@ -103,7 +103,7 @@ def _settings(model: PreTrainedModel, config: GenerationConfig) -> Iterator[None
 
 
 def end_tokens(loaded: LoadedModel) -> list[int]:
-    """Return the tokens that end a text: the tokenizer's, and those the checkpoint adds."""
+    """Return the tokens that end a text: the tokenizer's EOS and those of the checkpoint."""
     found = [loaded.tokenizer.eos_token_id]
     more = loaded.model.generation_config.eos_token_id
     found += more if isinstance(more, list) else [more]
@@ -117,7 +117,7 @@ def _before(tokens: list[int], ends: Sequence[int]) -> list[int]:
 
 
 class _AllLinesEnded(StoppingCriteria):  # type: ignore[misc]
-    """Each text is done when it has a newline."""
+    """Stops each text at its first newline."""
 
     def __init__(self, tokenizer: Any, prompt_width: int) -> None:
         self.tokenizer = tokenizer

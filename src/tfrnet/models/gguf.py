@@ -16,7 +16,7 @@ from tfrnet.core.errors import InputError
 
 
 def cache_folder() -> Path:
-    """Return where converted models are kept: `TFRNET_CACHE`, else the user's cache folder."""
+    """Return the cache folder: `TFRNET_CACHE`, or else a folder in the user's cache."""
     chosen = os.environ.get("TFRNET_CACHE")
     if chosen:
         return Path(chosen).expanduser()
@@ -25,7 +25,7 @@ def cache_folder() -> Path:
 
 
 def converted_gguf(path: Path) -> Path:
-    """Return a folder with the file's weights in float32, made on first use."""
+    """Return a folder with the file's weights in float32, created on first use."""
     target = cache_folder() / "models" / f"{path.stem}-{_file_digest(path)[:16]}"
     if target.is_dir():
         return target
@@ -41,7 +41,7 @@ def converted_gguf(path: Path) -> Path:
         ) from None
     try:
         _convert(path, partial)
-        # Whole or not at all; if another process was faster, its copy is as good.
+        # The rename is atomic; if another process was faster, its copy is just as good.
         if not target.is_dir():
             partial.rename(target)
     except Exception as error:  # whatever a file that anybody may have written leads to
@@ -63,7 +63,7 @@ def _convert(path: Path, folder: Path) -> None:
     model = transformers.AutoModelForCausalLM.from_pretrained(
         path.parent, dtype=torch.float32, **source
     )
-    # The weights are plain by now; a remaining quantisation config would forbid saving them.
+    # The weights are no longer quantised; a leftover quantisation config would prevent saving them.
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
     _set_special_tokens(path, tokenizer, model)

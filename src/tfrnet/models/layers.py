@@ -1,4 +1,4 @@
-"""A model's parts, whatever it calls them: layers, what comes out of them, and projections."""
+"""Finding layers, their outputs and projections in any model, whatever it calls them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _AllFound(Exception):  # noqa: N818  (no error: all that was wanted is the
 
 
 def decoder_layers(model: PreTrainedModel) -> list[nn.Module]:
-    """Return the layers in their order."""
+    """Return the layers in order."""
     count = model.config.get_text_config().num_hidden_layers
     lists = [m for m in model.modules() if isinstance(m, nn.ModuleList) and len(m) == count]
     if not lists:
@@ -31,7 +31,7 @@ def decoder_layers(model: PreTrainedModel) -> list[nn.Module]:
 
 
 def hidden_after(model: PreTrainedModel, layer: nn.Module, batch: Batch) -> torch.Tensor:
-    """Return the output of a layer at all positions that are not padding. [T, D].
+    """Return the output of a layer at all positions except padding. [T, D].
 
     Later layers are not computed.
     """
@@ -45,7 +45,7 @@ def hidden_after_each(
     input_ids: torch.Tensor,
     attention_mask: torch.Tensor,
 ) -> list[torch.Tensor]:
-    """Return the outputs of some layers, in their order, padding included. Each is [B, N, D].
+    """Return the outputs of some layers, in order, including padding. Each is [B, N, D].
 
     Layers after the last of them are not computed.
     """
@@ -68,7 +68,7 @@ def hidden_after_each(
 
 
 def is_projection(module: nn.Module) -> bool:
-    """Tell whether a module is linear: its output units are scaled independently by a mask."""
+    """Tell whether a module is linear, so that a mask can scale each of its output units."""
     return isinstance(module, (nn.Linear, Conv1D))
 
 

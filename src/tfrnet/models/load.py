@@ -1,4 +1,4 @@
-"""Loading any causal language model: a hub id, a folder, a GGUF file, or one that comes along."""
+"""Loading causal language models: from the hub, a folder, a GGUF file or an installed package."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def load_model(
 
     `dtype` is float32, bfloat16, float16 or auto (float32 on a CPU, the checkpoint's own
     elsewhere); `device` is auto, a torch device, or a device map of accelerate such as balanced.
-    `computes_on` is where it will be moved to, if anywhere.
+    `computes_on` is the device that the model will be moved to, if any.
     """
     placement = _placement(device)
     torch_dtype = _dtype(dtype, computes_on or placement["device_map"])
@@ -68,8 +68,9 @@ def model_folder(
 ) -> str:
     """Return what transformers can load: a folder or a hub id.
 
-    GGUF files are converted, and adapters merged into their base, once. A folder comes before a
-    shipped adapter of the same name. `adapters` are those that have `name` as their base.
+    GGUF files are converted, and adapters merged into their base, on first use. A folder takes
+    precedence over a shipped adapter of the same name. `adapters` are those that have `name` as
+    their base.
     """
     if name == BUNDLED:
         return str(converted_gguf(bundled_gguf()))
@@ -96,9 +97,9 @@ def model_folder(
 
 
 def use_tensor_cores(device: str) -> None:
-    """Let GPUs multiply float32 numbers by tensor cores: 10 bits of each count, for speed.
+    """Allow TF32 on GPUs: faster float32 products, with a mantissa of 10 bits.
 
-    Not on a CPU: without units of its own for short numbers it would be slower.
+    Not on a CPU, where reduced precision can be slower.
     """
     if device not in ("cpu", "meta") and torch.cuda.is_available():
         torch.set_float32_matmul_precision("high")
@@ -167,7 +168,7 @@ def _refuse_other_weights(info: dict[str, Any]) -> None:
 
 @contextmanager
 def _clear_errors(name: str) -> Iterator[None]:
-    """Turn the many errors of a failed load into one line that says what to do."""
+    """Turn any error of a failed load into one line that says what to do."""
     try:
         yield
     except InputError:

@@ -1,4 +1,4 @@
-"""LoRA by PEFT: how an adapter is described, put on a model, and taken off again."""
+"""LoRA with PEFT: configuring an adapter, adding it to a model and removing it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from peft import LoraConfig
     from transformers import PreTrainedModel
 
-# PEFT's name of the adapter; a model has one of ours at a time.
+# PEFT's name for the adapter; a model has at most one of ours at a time.
 ADAPTER = "default"
-# What PEFT writes on a model that carries an adapter.
+# The attributes that PEFT sets on a model with an adapter.
 MARKS = ("peft_config", "_hf_peft_config_loaded")
 
 
 @dataclass(frozen=True)
 class LoraOptions:
-    """An adapter of scale alpha / rank on some projections: all-linear, names, or a pattern."""
+    """An adapter scaled by alpha / rank; its targets are all-linear, names or a pattern."""
 
     rank: int
     alpha: float
@@ -30,7 +30,7 @@ class LoraOptions:
 
 
 def lora_config(model: PreTrainedModel, options: LoraOptions) -> LoraConfig:
-    """Return PEFT's description of an adapter."""
+    """Return the configuration of an adapter for PEFT."""
     from peft import LoraConfig
 
     targets = options.target_modules
@@ -45,9 +45,9 @@ def lora_config(model: PreTrainedModel, options: LoraOptions) -> LoraConfig:
 
 
 def put_lora_on(model: PreTrainedModel, options: LoraOptions) -> None:
-    """Put an adapter on a model and freeze everything else.
+    """Add an adapter to a model and freeze everything else.
 
-    The program's random number generator is left as it was.
+    The state of the global random number generator is restored.
     """
     from peft.tuners.lora import LoraModel
 
@@ -57,14 +57,14 @@ def put_lora_on(model: PreTrainedModel, options: LoraOptions) -> None:
 
 
 def lora_layers(model: PreTrainedModel) -> dict[str, Any]:
-    """Return the projections that have an adapter, by their names."""
+    """Return the projections that have an adapter, by name."""
     from peft.tuners.lora import LoraLayer
 
     return {name: m for name, m in model.named_modules() if isinstance(m, LoraLayer)}
 
 
 def take_lora_off(model: PreTrainedModel) -> None:
-    """Give a model its own modules back, also where putting an adapter on ended half-way."""
+    """Restore a model's own modules, even if adding the adapter failed half-way."""
     for name, layer in lora_layers(model).items():
         put_module(model, name, layer.get_base_layer())
     for mark in MARKS:
@@ -72,6 +72,6 @@ def take_lora_off(model: PreTrainedModel) -> None:
 
 
 def put_module(model: nn.Module, name: str, module: nn.Module) -> None:
-    """Put a module in the place of the one that has the name."""
+    """Replace the module with the given name."""
     parent, _, last = name.rpartition(".")
     setattr(model.get_submodule(parent), last, module)

@@ -1,4 +1,4 @@
-"""Rows of tokens of different lengths as one tensor."""
+"""Padding: token rows of different lengths as one tensor."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ PaddingSide = Literal["right", "left"]
 def padded(
     rows: Sequence[Sequence[int]], side: PaddingSide = "right", token: int = 0
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return ids and attention mask of rows, filled up to the longest. Both are [B, N], on the CPU.
+    """Return ids and attention mask of rows padded to the longest. Both are [B, N], on the CPU.
 
-    The mask hides what is filled in, so any token will do.
+    The mask hides the padding, so any token will do.
     """
     width = max(map(len, rows))
     ids = torch.full((len(rows), width), token, dtype=torch.long)

@@ -1,4 +1,4 @@
-"""Work on a group of examples that goes on in smaller parts where the whole is too much."""
+"""Splitting a batch into smaller parts when it does not fit in memory."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ Work = Callable[[list[int]], T]
 
 
 class FlattenedBatchError(InputError):
-    """A projection saw tokens without their batch dimension; only single examples can be scored."""
+    """A projection got tokens without a batch dimension; only single examples can be scored."""
 
 
 def in_parts(
     group: list[int], work: Work[T], last_resort: Work[T] | None = None, whole: bool = False
 ) -> list[T]:
-    """Return the work on a group of examples, in halves where the memory does not hold them all.
+    """Return the results of `work` on a group of examples, halved when it does not fit in memory.
 
-    `last_resort` is for a single example that is too much by itself. Some mixtures of experts route
-    tokens out of their batch; one example at a time they can still be told apart. With
-    `whole` the group is never split.
+    `last_resort` is for a single example that does not fit. Some mixtures of experts flatten the
+    batch; their examples are then processed one by one. With `whole` the group is never split.
     """
     if whole:
         return [_all_at_once(group, work)]
@@ -60,9 +59,9 @@ def _all_at_once(group: list[int], work: Work[T]) -> T:
 
 
 def _try(part: list[int], work: Work[T], done: list[T]) -> list[list[int]]:
-    """Do the work, or return what to try instead: smaller parts, or the part itself if it is one.
+    """Do the work, or return the parts to try next; a single example is returned as it is.
 
-    What the failed pass held is free only after its error is gone, so nothing is tried in here.
+    The caller does the retrying: the failed pass frees its memory only once its error is gone.
     """
     try:
         done.append(work(part))

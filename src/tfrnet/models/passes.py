@@ -1,4 +1,4 @@
-"""How many examples go through a model at once: as many as the memory holds, and never too many."""
+"""Choosing the batch size of a forward pass by the memory available."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ from tfrnet.models.layers import decoder_layers, is_projection, output_width
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-# Where nothing else is said, and always on a CPU, whose speed does not grow with the batch.
+# The default, and always used on a CPU, where larger batches are no faster.
 DEFAULT_BATCH = 8
-# On a GPU tokens count, not examples.
+# On a GPU the limit is on tokens, not examples.
 _MOST_EXAMPLES = 64
-# A GPU is busy with this many tokens; without a gradient there is room for more.
+# This many tokens keep a GPU busy; without a gradient there is room for more.
 _MOST_TOKENS = 8192
 _MOST_FORWARD_TOKENS = 16384
-# With fewer tokens it idles for longer than computing activations again takes; compiled layers take
-# less of its time, and hardly less of the host's.
+# With fewer tokens the GPU idles for longer than recomputing activations takes. Compiled layers
+# save GPU time, but hardly any host time.
 _ENOUGH_TOKENS = 1024
 _ENOUGH_TOKENS_COMPILED = 2048
-# What activations may take: this share of the weights, or what smaller weights leave of the bytes
-# that those of 7B and their activations take; but never more than this share of what is free.
+# The memory for activations: this share of the weights or, for small models, what is left of the
+# bytes that a 7B model and its activations take; but never more than this share of free memory.
 _SHARE_OF_WEIGHTS = 0.335
 _WEIGHTS_AND_ACTIVATIONS = 18_000_000_000
 _SHARE_OF_FREE = 0.8
-# What a method holds besides is taken off, but for this share.
+# A method's other tensors are subtracted, except for this share.
 _LEAST_SHARE_OF_BUDGET = 0.25
-# A backward pass needs twice what the projections put out, or 1.15 times where layers are compiled;
-# with checkpointing it is 1.5 times what the layers put out, and that of one layer. Measured on an
-# H200 with bfloat16, 32 layers and a width of 4,096; on a CPU torch keeps about as much.
+# A backward pass needs 2 times the size of the projections' outputs, or 1.15 times if layers are
+# compiled; with checkpointing, 1.5 times that of the layers' outputs plus the need of one layer.
+# Measured on an H200 with bfloat16, 32 layers and a width of 4,096; about the same on a CPU.
 _KEPT_OVER_OUTPUTS = 2.0
 _KEPT_OVER_OUTPUTS_COMPILED = 1.15
 _KEPT_OVER_LAYER_INPUTS = 1.5
-# Beside them every example has its own mask and the gradient of that.
+# In addition, every example has its own copy of the mask and its gradient.
 _SHARE_OF_GRADIENTS = 0.1
 _GRADIENT_COPIES = 2
 
 
 @dataclass(frozen=True)
 class Passes:
-    """At most so many examples, and tokens with padding, in a pass; without a gradient more.
+    """Limits of one pass: examples, tokens including padding, and tokens without a gradient.
 
-    Activations may be computed again in the backward pass, and the layers be compiled.
+    Also whether activations are checkpointed and layers compiled.
     """
 
     examples: int = DEFAULT_BATCH
@@ -65,9 +65,9 @@ def choose_passes(
     compiled: bool = False,
     held: int = 0,
 ) -> Passes:
-    """Return passes that fit the free memory of the GPU a model is on.
+    """Return passes that fit in the free memory of the model's GPU.
 
-    `held` bytes are what a request keeps there besides.
+    `held` is the number of bytes that a request keeps there in addition.
     """
     devices = {parameter.device for parameter in model.parameters()}
     if any(device.type != "cuda" for device in devices):
@@ -82,7 +82,7 @@ def _free_bytes(device: torch.device) -> int:
 
 
 def activation_budget(model: PreTrainedModel, free: int, held: int = 0) -> int:
-    """Return how many bytes activations may take where so many are free."""
+    """Return how many bytes activations may take, given the free memory."""
     weights: int = sum(parameter.nbytes for parameter in model.parameters())
     wanted = max(_WEIGHTS_AND_ACTIVATIONS - weights, int(_SHARE_OF_WEIGHTS * weights))
     budget = min(wanted, int(_SHARE_OF_FREE * free))
@@ -96,14 +96,14 @@ def passes_within(
     checkpointing: bool,
     compiled: bool = False,
 ) -> Passes:
-    """Return the passes for which activations stay within `budget` bytes.
+    """Return the passes whose activations fit in `budget` bytes.
 
-    Activations are computed again only if they would otherwise leave room for too few tokens, or
-    not for the longest example.
+    Checkpointing is used only if there would otherwise be room for too few tokens, or not for the
+    longest example.
     """
     try:
         outputs = [widths for block in decoder_layers(model) if (widths := _output_widths(block))]
-    except InputError:  # an unusual model, of which nothing can be foreseen
+    except InputError:  # an unusual model, whose memory use cannot be predicted
         outputs = []
     if not outputs:
         return Passes(gradient_checkpointing=checkpointing, compiled=compiled)

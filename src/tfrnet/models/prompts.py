@@ -1,8 +1,8 @@
-"""Which prompt each row of a forward pass answers, for methods that act differently on each.
+"""The prompt of each row in a forward pass, for methods whose effect depends on the prompt.
 
-A row of tokens does not say where its prompt ends, and a row that goes on from stored keys and
-values does not even hold it. Whoever knows the prompts says so around the pass; most methods never
-ask.
+A row of tokens does not show where its prompt ends, and a row that continues from cached keys and
+values does not even contain it. So the caller sets the prompts around the pass; most methods do not
+need them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _prompts: ContextVar[Prompts | None] = ContextVar("prompts", default=None)
 
 @contextmanager
 def rows_answer(prompts: Prompts) -> Iterator[None]:
-    """Say which prompt, as token ids, each row of the passes in this block belongs to."""
+    """Set the prompt, as token ids, of each row of the passes in this block."""
     token = _prompts.set(prompts)
     try:
         yield
@@ -27,5 +27,5 @@ def rows_answer(prompts: Prompts) -> Iterator[None]:
 
 
 def known_prompts() -> Prompts | None:
-    """Return the prompts of the rows of the present pass, if somebody has said them."""
+    """Return the prompts of the rows of the current pass, or None if they were not set."""
     return _prompts.get()

@@ -23,9 +23,9 @@ INSTALL = "pip install packages/backbones"
 
 
 def find_shipped(name: str) -> Path | None:
-    """Return the folder of a model that a package brings, or None if the name is no such model's.
+    """Return the folder of a model that an installed package provides, or None.
 
-    Raise where the name is a backbone of ours whose package is not installed.
+    Raises `InputError` for one of our backbones whose package is not installed.
     """
     for point in entry_points(group=GROUP, name=name):
         return Path(point.load()())

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 def twin_of(model: PreTrainedModel) -> PreTrainedModel:
-    """Return a model with modules of its own and the very parameters of this one.
+    """Return a copy of the model's modules that shares its parameters.
 
-    The model must be bare: a copied mask or hook would still act for the modules it came from.
+    The model must have no mask or hook: a copy of one would still refer to the original modules.
     """
     patched = next((n for n, m in model.named_modules() if "forward" in m.__dict__), None)
     if patched is not None:
