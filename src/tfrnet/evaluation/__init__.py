@@ -1,1 +1,1 @@
-"""How well a model knows something."""
+"""Measuring what a model knows."""

@@ -1,8 +1,8 @@
-"""Raw model outputs, kept by the digest of everything they depend on.
+"""A cache of raw model outputs, keyed by a digest of everything they depend on.
 
-Only what the model said is kept; every metric is computed from it anew. The key covers the code's
-version, the model's exact digest and the exact inputs, so a changed weight, mask or example is a
-different key: an outdated entry cannot be found, let alone used.
+Only model outputs are cached; metrics are always recomputed. The key covers the code's version, the
+model's exact digest and the exact inputs, so a changed weight, mask or example gives a different
+key, and an outdated entry is never used.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 import tfrnet
 from tfrnet.models.gguf import cache_folder
 
-# Raised when the meaning of an entry changes.
+# Increased when the meaning of an entry changes.
 _FORMAT = 1
 
 
@@ -53,7 +53,7 @@ class Cache:
             return None
 
     def put(self, key: str, value: Any) -> None:
-        """Keep an entry, whole or not at all. A cache that cannot be written is no error."""
+        """Store an entry atomically. A cache that cannot be written is not an error."""
         text = json.dumps(value)
         entry = {"key": key, "sha256": hashlib.sha256(text.encode()).hexdigest(), "value": value}
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""A model under evaluation: batched, cached, with its progress reported."""
+"""A model under evaluation, with batching, caching and progress reports."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 @dataclass
 class Evaluator:
-    """Asks one model; an answer that is in the cache is not computed again.
+    """Scores answers and generates texts with one model, using the cache where possible.
 
-    The model's digest is taken at every call, so weights or masks may change between calls.
+    The model's digest is computed at every call, so weights or masks may change between calls.
     """
 
     loaded: LoadedModel
@@ -69,7 +69,7 @@ class Evaluator:
         inputs = {
             "prompts": [tokenise(prompt, tokenizer) for prompt in prompts],
             "options": [max_new_tokens, max_prompt, one_line],
-            # Token ids become text again only through this tokenizer.
+            # The text of a continuation depends on the tokenizer that decodes it.
             "tokenizer": _tokenizer_facts(tokenizer),
             "ends": [tokenizer.eos_token_id, self.loaded.model.generation_config.eos_token_id],
         }
@@ -93,13 +93,13 @@ class Evaluator:
         shared = self.team.size > 1
         digest = model_digest(self.loaded.model) if self.cache or shared else None
         if shared:
-            # Answers of several processes are put together, so all must ask the same of the same.
+            # Results of several processes are combined, so all must have the same model and inputs.
             asked = hashlib.sha256(json.dumps([kind, inputs], sort_keys=True).encode()).hexdigest()
             self.team.agree({"what is asked": asked[:16], "the model": (digest or "unknown")[:16]})
         if self.cache is None or digest is None:
             return compute()
         key = self.cache.key(digest, kind, inputs, input_device(self.loaded.model).type)
-        # All processes must take the same way, whoever has which cache.
+        # All processes must take the same branch, even if their caches differ.
         value = self.team.leaders(self.cache.get(key) if self.team.leads else None)
         if value is None:
             value = compute()
@@ -113,7 +113,7 @@ class Evaluator:
 
 
 def _tokenizer_facts(tokenizer: PreTrainedTokenizerBase) -> Any:
-    """Return all that decides how tokens become text."""
+    """Return everything that determines how tokens become text."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     whole = backend.to_str() if backend is not None else sorted(tokenizer.get_vocab().items())
     special = {name: str(token) for name, token in tokenizer.special_tokens_map.items()}

@@ -1,4 +1,4 @@
-"""What a stream did to items and channels, from what was seen after every request."""
+"""What a stream did to items and channels, from measurements after every request."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PERMUTATIONS = 2000
 
 @dataclass(frozen=True)
 class ItemHistory:
-    """Right or wrong, and the loss, of every item: [T + 1, items], the first row before all."""
+    """Correctness and loss of every item: [T + 1, items], the first row before any request."""
 
     correct: NDArray[np.bool_]
     losses: NDArray[np.float64]
@@ -34,10 +34,10 @@ def forgetting_figures(
 ) -> dict[str, Any]:
     """Return what was forgotten when, as plain JSON values.
 
-    `is_fixed` marks the items that the headline accuracy is measured on at any time.
+    `is_fixed` marks the items that the headline accuracy is always measured on.
     """
     requests = len(items.correct) - 1
-    # Items of requests that did not come yet have no place in the matrix.
+    # Items of requests that have not been processed yet are not in the matrix.
     count = requests * request_size
     owners = np.repeat(np.arange(1, requests + 1), request_size)
     correct, losses = items.correct[:, :count], items.losses[:, :count]
@@ -74,9 +74,9 @@ def forgetting_figures(
 def structure_figures(
     masks: Sequence[torch.Tensor], rankings: Sequence[Sequence[int]], dormant_threshold: float
 ) -> dict[str, Any]:
-    """Return what became of the mask, from the mask before all and after every request.
+    """Return how the mask changed, from the masks before the first and after every request.
 
-    `rankings` are the channels of highest risk at each request, the highest first.
+    `rankings` are the channels of highest risk at each request, in descending order.
     """
     figures = [mask_figures(values, dormant_threshold) for values in masks]
     changes = mask_changes(masks, dormant_threshold)

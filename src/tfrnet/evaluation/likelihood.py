@@ -1,9 +1,8 @@
-"""Token scores of answers that share a prompt, whose common beginning is computed once.
+"""Token scores of answers that share a prompt; their common prefix is computed once.
 
-A group is the set of encoded answers to one prompt. Its longest common beginning runs in a first
-pass; only if some answer goes on after that, a second pass continues from the first one's keys and
-values. Answers of a single token need no second pass at all. Logits are computed for answer
-positions only.
+A group is the set of encoded answers to one prompt. A first pass computes its longest common
+prefix; if some answers are longer, a second pass continues from the first one's keys and values.
+Answers of a single token need no second pass. Logits are computed for answer positions only.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ from tfrnet.models.prompts import Prompts, rows_answer
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-# Logits of this many positions at most are computed in one pass: with a large vocabulary those,
-# not the layers, would fill the memory.
+# The most positions whose logits are computed in one pass: with a large vocabulary the logits, not
+# the layers, would fill the memory.
 _MAX_LOGITS = 2048
 
 Advance = Callable[[int], None]
@@ -43,7 +42,7 @@ Part = TypeVar("Part")
 
 @dataclass(frozen=True)
 class _Read:
-    """A logit to be read: where in the input token number `token` of an answer is predicted."""
+    """A logit to read: the input position that predicts token number `token` of an answer."""
 
     row: int
     column: int
@@ -54,7 +53,7 @@ class _Read:
 
 @dataclass(frozen=True)
 class _Rest:
-    """An answer that goes on after token `start`, where prefix number `prefix` ends."""
+    """An answer that continues after token `start`, where prefix number `prefix` ends."""
 
     prefix: int
     start: int
@@ -73,9 +72,8 @@ def score_answers(
 ) -> list[list[TokenScores]]:
     """Return the token scores of every answer of every group, in order.
 
-    `batch_size` is the number of sequences in a pass; it changes speed, and results by rounding
-    only. What does not fit the memory is done in halves. `advance` is told how many groups are
-    done.
+    `batch_size` is the number of sequences in a pass; it affects results only by rounding. Batches
+    that do not fit in memory are halved. `advance` is called with the number of groups done.
     """
     units = _units(model, groups)
     found: dict[tuple[int, int], dict[int, _Statistics]] = {}
@@ -96,9 +94,9 @@ def score_answers(
 
 
 def _units(model: PreTrainedModel, groups: Sequence[Sequence[Encoded]]) -> list[_Unit]:
-    """Return the answers that are computed together: those of a group, if they begin alike."""
+    """Return the answers to compute together: those of a group, if they share a prefix."""
     units: list[_Unit] = []
-    # Models with a recurrent state instead of keys and values cannot go on from a shared prefix.
+    # Models with a recurrent state instead of keys and values cannot continue a shared prefix.
     stateful = bool(getattr(model, "_is_stateful", False))
     for g, group in enumerate(groups):
         answers = [((g, a), answer) for a, answer in enumerate(group)]
@@ -120,7 +118,7 @@ def _assemble(tokens: dict[int, _Statistics], moments: bool) -> TokenScores:
 
 
 def _batches(units: Sequence[_Unit], batch_size: int) -> Iterator[list[_Unit]]:
-    """Yield units of similar length together, so that little is padding."""
+    """Yield units of similar length together, to reduce padding."""
     return _packed(
         sorted(units, key=lambda unit: max(len(answer.ids) for _, answer in unit)),
         batch_size,
@@ -131,7 +129,7 @@ def _batches(units: Sequence[_Unit], batch_size: int) -> Iterator[list[_Unit]]:
 def _packed(
     parts: Sequence[Part], batch_size: int, logits_of: Callable[[Part], int]
 ) -> Iterator[list[Part]]:
-    """Yield at most `batch_size` parts at a time, fewer where their logits would be too many."""
+    """Yield at most `batch_size` parts at a time, fewer if they have too many logits."""
     pack: list[Part] = []
     logits = 0
     for part in parts:
@@ -147,7 +145,7 @@ def _packed(
 def _score_in_parts(
     model: PreTrainedModel, batch: Sequence[_Unit], batch_size: int, moments: bool
 ) -> list[tuple[_Read, _Statistics]]:
-    """Score a batch, in halves where the memory does not hold it."""
+    """Score a batch, halved if it does not fit in memory."""
 
     def score(part: list[int], size: int) -> list[tuple[_Read, _Statistics]]:
         return list(_score_batch(model, [batch[i] for i in part], size, moments))
@@ -155,7 +153,7 @@ def _score_in_parts(
     parts = in_parts(
         list(range(len(batch))),
         lambda part: score(part, batch_size if len(part) == len(batch) else len(part)),
-        # A unit by itself may still have several answers that go on in one pass.
+        # A single unit may still have several answers that continue in one pass.
         last_resort=lambda part: score(part, 1),
     )
     return [scored for part in parts for scored in part]
@@ -171,7 +169,7 @@ def _score_batch(
     for row, (unit, length) in enumerate(zip(units, common, strict=True)):
         for number, answer in unit:
             end = min(len(answer.ids), length + 1)
-            # The prefix is padded on the left, so that it ends where the second pass begins.
+            # The prefix is padded on the left, so that the second pass follows it directly.
             first += [
                 _Read(row, width - length + p - 1, answer.ids[p], number, p)
                 for p in range(answer.answer_start, end)
@@ -179,7 +177,7 @@ def _score_batch(
             if end < len(answer.ids):
                 rest.append(_Rest(row, length, number, answer))
     prefixes = [unit[0][1].ids[:length] for unit, length in zip(units, common, strict=True)]
-    # One prompt for all answers of a unit, even where a long answer has cut its own shorter.
+    # One prompt for all answers of a unit, even if it was truncated more for a long answer.
     prompts = [unit[0][1].ids[: unit[0][1].answer_start] for unit in units]
     ids, mask = padded(prefixes, "left")
     with rows_answer(prompts):
@@ -198,7 +196,7 @@ def _continue(
     cache: Any,
     moments: bool,
 ) -> Iterator[tuple[_Read, _Statistics]]:
-    """Run the rest of some answers after the keys and values of their prefixes."""
+    """Run the rest of some answers from the keys and values of their prefixes."""
     reads = [
         _Read(row, p - 1 - part.start, part.answer.ids[p], part.number, p)
         for row, part in enumerate(pack)
@@ -221,10 +219,10 @@ def _forward(
     cache: Any = None,
     keep_cache: bool = False,
 ) -> tuple[list[_Statistics], Any]:
-    """Return the statistics of every read, and the keys and values where they are wanted."""
+    """Return the statistics of every read, and the keys and values if requested."""
     device = input_device(model)
     positions = (mask.cumsum(1) - 1).clamp(min=0)[:, -ids.shape[1] :]
-    # Answers of one prompt read the same position for different targets: one row of logits does.
+    # Answers to one prompt read the same position for different targets, and share its logits.
     places = sorted({(read.row, read.column) for read in reads}) or [(0, 0)]
     rows, columns = torch.tensor(places, device=device).unbind(1)
     with head_sees_only(model, rows, columns):
@@ -250,7 +248,7 @@ def _common_length(answers: Sequence[Encoded]) -> int:
 
 
 def _rows_of(cache: Any, rows: torch.Tensor) -> Any:
-    """Return keys and values of some rows; the cache itself stays as it is for the next ones."""
+    """Return the keys and values of some rows; the cache itself is not changed."""
     picked = copy.copy(cache)
     picked.layers = [copy.copy(layer) for layer in cache.layers]
     picked.batch_select_indices(rows)

@@ -1,4 +1,4 @@
-"""What is to be evaluated: read and checked before any model is loaded."""
+"""What to evaluate, read and checked before any model is loaded."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ DEFAULT_LIMIT = 100
 
 @dataclass(frozen=True)
 class Options:
-    """Every decision of an evaluation, with its default.
+    """The options of an evaluation.
 
-    `limit` is the number of items of each task or TOFU set; without it 100 items of a task and all
-    rows of TOFU, and with `full` everything. `items` takes a seeded sample, or the first ones in
-    file order as lm-evaluation-harness does.
+    `limit` is the number of items of each task or TOFU set. The default is 100 items per task and
+    all rows of TOFU; `full` means everything. `items` selects a seeded sample, or the first items
+    in file order as in lm-evaluation-harness.
     """
 
     tasks: tuple[str, ...]
@@ -63,7 +63,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Part:
-    """Some items of a task that are measured together; `plain` are they without solved examples."""
+    """Items of a task that are measured together; `plain` holds them without solved examples."""
 
     task: Task
     name: str
@@ -72,7 +72,7 @@ class Part:
 
     @property
     def items(self) -> Sequence[Item]:
-        """The items as they are asked."""
+        """The items, with solved examples if there are any."""
         return [with_shots(item, self.shots) for item in self.plain] if self.shots else self.plain
 
 
@@ -87,14 +87,14 @@ class Plan:
     split: Split | None
 
     def steps(self) -> int:
-        """Return how many prompts are asked in all, attacks aside."""
+        """Return the total number of prompts, without those of attacks."""
         tasks = sum(len(p.items) * (1 if p.items[0].choices else 2) for p in self.parts)
         tofu = 2 * sum(map(len, self.tofu.values()))
         return tasks + tofu + sum(map(len, self.privacy or ()))
 
 
 def make_plan(options: Options, source: Source, split: Split | None = None) -> Plan:
-    """Read what the options ask for."""
+    """Read the data that the options ask for."""
     for name in ("robustness", "stream"):
         if name in options.tasks and split is None:
             raise InputError(
@@ -158,7 +158,7 @@ def _with_shots(part: Part, options: Options, source: Source, split: Split | Non
         return part
     groups = {item.group for item in part.plain}
     if split:
-        # A forgotten item in front of a question would bring back what is to be measured.
+        # A forgotten item as a solved example would bring back what is measured.
         groups |= {item.group for item in split.forget}
     training = part.task.load(part.task.training, source)
     pool = one_per_group(shuffled(training, "shots", options.seed))
@@ -168,7 +168,7 @@ def _with_shots(part: Part, options: Options, source: Source, split: Split | Non
 
 
 def _some(rows: Sequence[TofuRow], options: Options, name: str) -> Sequence[TofuRow]:
-    """Return as many rows as asked for; a set that has fewer is taken whole."""
+    """Return up to `limit` rows; a smaller set is used whole."""
     if options.limit is None:
         return rows
     if options.items == "first":

@@ -1,4 +1,4 @@
-"""Membership inference on a model: can one tell the forgotten answers from unseen ones?"""
+"""Membership inference on a model: can forgotten answers be told from unseen ones?"""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LEAK_ATTACK = "min_k"
 class PrivacyResult:
     """The AUC of each attack; `scores` are (members, non-members) by attack.
 
-    `numbers` are the places of both in their files.
+    `numbers` are the row numbers of both in their files.
     """
 
     aucs: Mapping[str, float]
@@ -43,7 +43,7 @@ class PrivacyResult:
             "task": "privacy",
             "n": dict(zip(("members", "non_members"), sizes, strict=True)),
             "auc": {
-                # A higher score speaks for a non-member: those are the positives.
+                # A higher score indicates a non-member, so non-members are the positives.
                 name: {"value": value, "stderr": auc_standard_error(value, *reversed(sizes))}
                 for name, value in self.aucs.items()
             },
@@ -59,7 +59,7 @@ def evaluate_privacy(
     options: TofuOptions,
     k: float = 0.4,
 ) -> PrivacyResult:
-    """Run the four attacks on answers the model may and cannot have seen."""
+    """Run the four attacks on answers that the model may have seen and on unseen ones."""
     sides = [
         _attack(evaluator, rows, f"tofu/{split}", options, k)
         for rows, split in ((members, MEMBERS), (non_members, NON_MEMBERS))

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Ranking:
-    """The summed log-likelihood of each choice, the choices, and how likely they are unasked.
+    """The choices of a question with the summed log-likelihood of each.
 
-    `unconditional` are the log-likelihoods after an empty prompt, where they were asked for.
+    `unconditional` are the log-likelihoods after an empty prompt, if they were requested.
     """
 
     log_likelihoods: tuple[float, ...]
@@ -28,22 +28,22 @@ class Ranking:
 
     @property
     def chosen(self) -> int:
-        """The choice of the highest log-likelihood, the first of equals."""
+        """The choice with the highest log-likelihood; the first if several tie."""
         return _first_highest(self.log_likelihoods)
 
     @property
     def chosen_norm(self) -> int:
-        """The choice of the highest log-likelihood per character, without the space before it."""
+        """The choice with the highest log-likelihood per character, without the leading space."""
         return self._highest_per(map(len, self.choices))
 
     @property
     def chosen_bytes(self) -> int:
-        """The choice of the highest log-likelihood per byte of UTF-8."""
+        """The choice with the highest log-likelihood per UTF-8 byte."""
         return self._highest_per(len(choice.encode()) for choice in self.choices)
 
     @property
     def chosen_mutual_info(self) -> int:
-        """The choice whose log-likelihood the prompt raises most."""
+        """The choice whose log-likelihood is raised most by the prompt."""
         pairs = zip(self.log_likelihoods, self.unconditional, strict=True)
         return _first_highest([total - unasked for total, unasked in pairs])
 

@@ -1,8 +1,8 @@
-"""Does what was forgotten stay forgotten? Every attack beside the plain figure and the control.
+"""Whether forgotten items stay forgotten under attack, compared with no attack and a control.
 
-An attack runs on exactly what an export ships: the method's effect folded into the weights. The
-control is the same attack on the untouched model. Forgotten items are measured, the first two
-requests aside: these are what an attacker has in hand, for relearning and for solved examples.
+An attack runs on exactly what an export contains: the method's effect folded into the weights. The
+control is the same attack on the untouched model. All forgotten items are measured except those of
+the first two requests, which the attacker has for relearning and as solved examples.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from tfrnet.evaluation.attacking.subject import Attacked, Subject
 
 
 def attack_names(effect: Effect) -> tuple[str, ...]:
-    """Return the attacks that make sense for an effect."""
+    """Return the attacks that apply to an effect."""
     return attacks_that_fit(effect.has_mask)
 
 
 def attacks_that_fit(has_mask: bool) -> tuple[str, ...]:
-    """Return the attacks that make sense for a method, which has a mask or has none."""
+    """Return the attacks that apply to a method with or without a mask."""
     return tuple(a.name for a in all_attacks() if has_mask or not a.needs_mask)
 
 
 def check_attacks(names: Sequence[str], has_mask: bool = True) -> None:
-    """Raise if an attack is unknown, or is one on a mask where there is none."""
+    """Raise if an attack is unknown, or needs a mask and there is none."""
     if not names:
         raise InputError(f"no attack is named; there are {', '.join(ATTACKS.names())}")
     for name in names:
@@ -53,7 +53,7 @@ def run_attacks(
 
 
 def relearning_figures(rows: Sequence[Attacked]) -> dict[str, Any]:
-    """Return the headline of relearning: the area between the curves, steps to half recovery."""
+    """Return the main figures of relearning: area between the curves, steps to half recovery."""
     figures = {}
     for variant in ("forgotten", "benign"):
         points = [

@@ -1,6 +1,6 @@
-"""What a stream did, request by request: every forgotten item after every request.
+"""What a stream did, request by request: every forgotten item is measured after every request.
 
-The states in between are the generations that a state folder keeps, so nothing is run again.
+The states in between are the generations kept in a state folder, so no request is run again.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ def measure_stream(
 
 
 def stream_entries(store: StateStore, split: Split) -> list[Entry]:
-    """Return the ledger's requests, which must be those of the split, in order and not undone.
+    """Return the ledger's requests; raise unless they are the split's, in order and not undone.
 
-    The states after them must all be kept.
+    The state after each of them must still be kept.
     """
     ledger = store.entries
     if any(entry["kind"] == "rollback" for entry in ledger):
@@ -97,7 +97,7 @@ def stream_entries(store: StateStore, split: Split) -> list[Entry]:
 def _structure(
     masks: Sequence[torch.Tensor], entries: Sequence[Entry], store: StateStore
 ) -> dict[str, Any]:
-    """Return what became of the mask, under `structure`; methods without a mask have none."""
+    """Return how the mask changed, under `structure`; empty for methods without a mask."""
     if not masks:
         return {}
     rankings = [entry["top_channels"] for entry in entries]

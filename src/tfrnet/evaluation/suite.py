@@ -1,4 +1,4 @@
-"""Carrying out a plan on a model, and comparing with the retain-only one."""
+"""Running an evaluation plan on a model and comparing with the retain-only model."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NO_ORACLE = (
 
 @dataclass(frozen=True)
 class Measurements:
-    """What one model gave."""
+    """The results of one model."""
 
     tasks: Sequence[TaskResult] = ()
     tofu: TofuResult | None = None
@@ -38,7 +38,7 @@ class Measurements:
     stream: Mapping[str, Any] | None = None
 
     def samples(self) -> Iterator[dict[str, Any]]:
-        """Yield every item's figures."""
+        """Yield the results of every item."""
         for result in self.tasks:
             for sample in result.samples:
                 yield {"task": result.task, "part": result.part, **sample}
@@ -62,7 +62,7 @@ class Measurements:
 
 @dataclass(frozen=True)
 class Compared:
-    """Results ready to be shown, and what could not be computed with the reason."""
+    """Results ready to be shown, and what could not be computed and why."""
 
     results: list[dict[str, Any]]
     missing: list[dict[str, str]] = field(default_factory=list)
@@ -75,10 +75,10 @@ def measure(
     report: Report,
     store: StateStore | None = None,
 ) -> Measurements:
-    """Carry out a plan on a model that a state acts on. A stream needs the state's folder too."""
+    """Run a plan on a model with a state applied. A stream needs the state's folder too."""
     options = plan.options
     if "robustness" in options.tasks and effect:
-        effect.folded()  # raises now, not after all the rest, where no export could ship it
+        effect.folded()  # raises now, not at the end, if the effect cannot be exported
     tasks = []
     for part in plan.parts:
         report(f"{part.task.name} {part.name}")
@@ -113,7 +113,7 @@ def measure(
 
 
 def measure_reference(evaluator: Evaluator, plan: Plan, report: Report) -> Measurements:
-    """Measure only what a retain-only model is compared on."""
+    """Measure only what is compared with the retain-only model."""
     options = plan.options
     tofu = privacy = None
     if plan.tofu:
@@ -126,7 +126,7 @@ def measure_reference(evaluator: Evaluator, plan: Plan, report: Report) -> Measu
 
 
 def compare(found: Measurements, oracle: Measurements | None) -> Compared:
-    """Return all results; figures that need the oracle are named as missing without it."""
+    """Return all results; without an oracle, those that need one are listed as missing."""
     results = [result.to_dict() for result in found.tasks]
     missing = []
     if found.tofu:

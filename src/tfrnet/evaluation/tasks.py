@@ -17,7 +17,7 @@ from tfrnet.evaluation.ranking import Ranking, encode_choices
 
 RANKED = ("acc", "acc_norm", "acc_bytes")
 GENERATED = ("exact", "strict", "greedy")
-# No choice is as long as this.
+# Longer than any choice.
 _CHOICE_LENGTH = 1024
 
 
@@ -39,8 +39,8 @@ class Measure:
 class TaskResult:
     """What was measured on some items of a task; `metric` names the headline among `metrics`.
 
-    A sample holds `key`, `correct` (by the headline metric) and `loss`, the mean negative
-    log-likelihood of the right answer's tokens, beside what its kind of task adds.
+    A sample holds `key`, `correct` (by the headline metric), `loss` (the mean negative
+    log-likelihood of the right answer's tokens) and what its kind of task adds.
     """
 
     task: str
@@ -80,7 +80,7 @@ def evaluate_task(
 ) -> TaskResult:
     """Measure a task on the given items.
 
-    With `mutual_info` also by how much the prompt raises a choice's log-likelihood, which costs
+    `mutual_info` also measures by how much the prompt raises a choice's log-likelihood, which takes
     another pass over the choices.
     """
     ranked = bool(items[0].choices)
@@ -152,7 +152,7 @@ def _rank(
 
 
 def _unconditional(evaluator: Evaluator, items: Sequence[Item]) -> list[tuple[float, ...]]:
-    """Return the log-likelihood of every choice after nothing, its space included."""
+    """Return the log-likelihood of every choice after an empty prompt, with its leading space."""
     groups = [
         [
             encode(Example("", f" {choice}"), evaluator.loaded.tokenizer, _CHOICE_LENGTH, item.key)
@@ -164,9 +164,9 @@ def _unconditional(evaluator: Evaluator, items: Sequence[Item]) -> list[tuple[fl
 
 
 def _class_figures(task: Task, items: Sequence[Item], chosen: Sequence[int]) -> dict[str, Any]:
-    """Return how often each choice was taken, and for fixed choices the balanced accuracy.
+    """Return how often each choice was picked and, for fixed choices, the balanced accuracy.
 
-    A fall in accuracy with one choice always taken is a shifted bias, not lost knowledge.
+    If accuracy falls because one choice is always picked, that is a bias, not lost knowledge.
     """
     names = items[0].choices if task.fixed_choices else tuple("ABCDEFGH")
     counts = Counter(names[choice] for choice in chosen)

@@ -1,4 +1,4 @@
-"""TOFU on a model: what it assigns to right and wrong answers, and what it says."""
+"""TOFU on a model: the likelihood of right and wrong answers, and the generated text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SETS = {
 
 @dataclass(frozen=True)
 class TofuOptions:
-    """How questions are put and scored; the defaults are OpenUnlearning's for base models."""
+    """How questions are asked and scored; the defaults are OpenUnlearning's for base models."""
 
     template: Template = "qa"
     boundary: Boundary = "open-unlearning"
@@ -37,7 +37,7 @@ class TofuOptions:
 
 @dataclass(frozen=True)
 class TofuResult:
-    """Means by set, the aggregates, every row's figures and its place in the file."""
+    """Means by set, Model Utility, and every row's figures and number in its file."""
 
     sets: Mapping[str, Mapping[str, float]]
     model_utility: float
@@ -79,7 +79,7 @@ def _measure(
         for number, (prompt, row) in enumerate(zip(prompts, rows, strict=True))
     ]
     if options.boundary == "answer":
-        # The space belongs to the answer, which the model then begins as it has learned to.
+        # The space belongs to the answer, so the model generates it as it was trained to.
         prompts = [prompt.rstrip(" ") for prompt in prompts]
     texts = evaluator.generate(prompts, options.max_new_tokens)
     scores = evaluator.score(groups)
@@ -97,7 +97,7 @@ def _question(row: TofuRow, options: TofuOptions) -> str:
 def _encode(
     evaluator: Evaluator, prompt: str, row: TofuRow, label: str, options: TofuOptions
 ) -> list[Encoded]:
-    """Encode the answer, the one that stands for it in the truth ratio, and the wrong ones."""
+    """Encode the answer, its paraphrase for the truth ratio, and the wrong answers."""
     answers = (row.answer, row.right_answer(), *row.wrong_answers)
     tokenizer = evaluator.loaded.tokenizer
     return [

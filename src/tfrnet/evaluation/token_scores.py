@@ -1,4 +1,4 @@
-"""What a model says about the tokens of an answer: the raw material of every likelihood metric."""
+"""Scores of the tokens of an answer, from which all likelihood metrics are computed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-# Positions whose distribution over the vocabulary is held in float32 at one time.
+# The most positions whose distribution over the vocabulary is in memory as float32 at a time.
 _SLICE = 256
 
 
@@ -17,7 +17,7 @@ class TokenScores:
     """Per answer token: its log-probability, whether it is the most likely one, and the moments.
 
     `mean` and `variance` are those of the log-probability of a token drawn from the model; they
-    are empty where they were not asked for.
+    are empty if they were not requested.
     """
 
     log_probs: tuple[float, ...]
@@ -32,7 +32,7 @@ class TokenScores:
 
     @property
     def average_loss(self) -> float:
-        """The mean negative log-likelihood of a token."""
+        """The mean negative log-likelihood per token."""
         return -self.total / len(self.log_probs)
 
     def without_last(self) -> TokenScores:
@@ -47,7 +47,7 @@ class TokenScores:
 
     @classmethod
     def from_dict(cls, values: dict[str, list[Any]]) -> TokenScores:
-        """Take back what `to_dict` gave."""
+        """Rebuild the scores from the result of `to_dict`."""
         return cls(**{name: tuple(value) for name, value in values.items()})
 
 
@@ -56,7 +56,7 @@ def token_statistics(
 ) -> Iterator[tuple[float, bool, float, float]]:
     """Yield log-probability, argmax, mean and variance of each row of logits. [T, V] and [T].
 
-    Softmax is taken in float32 at least: with half-precision logits two answers can tie exactly.
+    Softmax is computed in float32 or wider: with half-precision logits two answers can tie exactly.
     """
     for start in range(0, len(targets), _SLICE):
         part = logits[start : start + _SLICE]

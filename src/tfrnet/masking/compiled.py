@@ -180,7 +180,7 @@ def _scale(module: nn.Module, inputs: Any, output: torch.Tensor) -> torch.Tensor
     if rows is None:
         return None
     if output.dim() != 3:
-        raise InputError("a projection gets tokens without a batch dimension; it cannot be compiled")
+        raise InputError("a projection gets tokens without a batch dimension; this cannot compile")
     weights: torch.Tensor | None = module.__dict__["_tfr_weights"]
     rows = rows.unsqueeze(1)
     if weights is not None:

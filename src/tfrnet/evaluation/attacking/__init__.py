@@ -1,1 +1,1 @@
-"""What attacks share: the model under attack, other weights for a while, and figures."""
+"""What attacks share: the model under attack, temporary weights and recovery metrics."""

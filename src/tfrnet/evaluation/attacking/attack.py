@@ -1,4 +1,4 @@
-"""What an attack is, and the attacks by name."""
+"""The definition of an attack, and all attacks by name."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ ATTACKS = Registry("attack", "tfrnet.evaluation.attacks", "tfrnet.attacks", "ATT
 class Attack:
     """A way to bring back what was forgotten.
 
-    A file of `evaluation/attacks/`, or an entry point of `tfrnet.attacks`, is all that a new one
-    needs. `run` measures a subject under attack and leaves it as it was.
+    To add one, add a file to `evaluation/attacks/` or an entry point of `tfrnet.attacks`. `run`
+    measures a subject under attack and then restores it.
     """
 
     name: str
     run: Callable[[Subject], Iterable[Attacked]]
-    # Whether it is on a mask over channels, which only some methods have.
+    # Whether it attacks a channel mask, which only some methods have.
     needs_mask: bool = False
-    # Its place among the others when they are run and shown.
+    # Attacks run and are shown in ascending order of rank.
     rank: int = 100
 
 
 def all_attacks() -> list[Attack]:
-    """Return the attacks in their order."""
+    """Return the attacks, sorted by rank and name."""
     return sorted(ATTACKS.all().values(), key=lambda attack: (attack.rank, attack.name))

@@ -1,4 +1,4 @@
-"""How much an attack brings back, in numbers. A curve is a list of (step, metric)."""
+"""Metrics for how much an attack brings back. A curve is a list of (step, metric)."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ Curve = Sequence[tuple[int, float]]
 
 
 def recovery_rate(before: float, after: float, untouched: float) -> float | None:
-    """Return the share of what was forgotten that an attack brought back; None if nothing was."""
+    """Return the share of the drop that an attack brought back; None if there was no drop."""
     return None if untouched == before else (after - before) / (untouched - before)
 
 
 def area_between(unlearned: Curve, untouched: Curve) -> float:
-    """Return the area from the unlearned model's curve up to the untouched one's, over the steps.
+    """Return the area between the unlearned model's curve and the untouched model's.
 
-    Positive where the untouched model's metric is higher; the curves are joined by straight lines.
+    Positive where the untouched model's metric is higher; points are joined by straight lines.
     """
     if [step for step, _ in unlearned] != [step for step, _ in untouched]:
         raise ValueError("the curves were measured at different steps")
@@ -27,8 +27,8 @@ def area_between(unlearned: Curve, untouched: Curve) -> float:
 def steps_to_half_recovery(curve: Curve, before: float, untouched: float) -> float | None:
     """Return the step at which half of what was forgotten is back; None if it never is.
 
-    Between two measured steps the metric is taken to change evenly. It may be one that is higher
-    or one that is lower in the untouched model.
+    Interpolates linearly between measured steps. The metric may be higher or lower in the
+    untouched model.
     """
     last: tuple[int, float] | None = None
     for step, value in curve:

@@ -1,4 +1,4 @@
-"""Relearning: how fast a model that forgot learns it again from a few examples."""
+"""Relearning: how fast a model learns forgotten items again from a few examples."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class RelearnOptions:
-    """How to train: LoRA on the target modules, or with `full` every weight.
+    """How to train: LoRA on the target modules, or all weights with `full`.
 
-    Without a `learning_rate` it is 1e-4 for LoRA and 1e-5 for every weight. `steps` are those
-    after which to measure. A model without the target modules has the ones that peft names for
-    its kind trained, or every projection where peft knows none.
+    The default `learning_rate` is 1e-4 for LoRA and 1e-5 for all weights. `steps` are those after
+    which to measure. If a model lacks the target modules, PEFT's defaults for its architecture are
+    trained, or every projection if PEFT has none.
     """
 
     rank: int = 8
@@ -61,10 +61,10 @@ def relearn(
     options: RelearnOptions,
     measure: Callable[[], T],
 ) -> list[tuple[int, T]]:
-    """Train on the answers of the examples and return what `measure` says after the listed steps.
+    """Train on the answers of the examples and return `measure`'s results after the listed steps.
 
-    The model is in eval mode throughout, so no dropout makes two runs differ, and afterwards it is
-    exactly what it was. It must not carry a live mask: fold it in first.
+    The model is in eval mode throughout, so dropout does not make runs differ, and is restored
+    exactly at the end. It must not have a live mask: fold it in first.
     """
     if not examples:
         raise InputError("relearning needs at least one example")
@@ -107,7 +107,7 @@ def _shuffled(count: int, options: RelearnOptions) -> Iterator[list[int]]:
 
 @contextmanager
 def _kept(model: nn.Module) -> Iterator[None]:
-    """Restore modes and gradients, and which parameters want some, at the end."""
+    """Restore training modes, gradients and `requires_grad` at the end."""
     modes = [(module, module.training) for module in model.modules()]
     state = [
         (parameter, parameter.requires_grad, parameter.grad) for parameter in model.parameters()
@@ -124,10 +124,10 @@ def _kept(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def _all_weights(model: nn.Module) -> Iterator[list[nn.Parameter]]:
-    """Put copies in the weights' place and yield these for training.
+    """Replace the weights by copies and yield these for training.
 
-    They are float32 at least: rounding to bfloat16 would swallow steps as small as these, and a
-    model that cannot be trained would pass for one that cannot relearn.
+    The copies are float32 or wider: steps this small would be lost in bfloat16, and a model that
+    does not train would look like one that does not relearn.
     """
     copies = {
         name: parameter.detach().to(torch.promote_types(parameter.dtype, torch.float32), copy=True)
@@ -140,7 +140,7 @@ def _all_weights(model: nn.Module) -> Iterator[list[nn.Parameter]]:
 
 @contextmanager
 def _adapter(model: PreTrainedModel, options: RelearnOptions) -> Iterator[list[nn.Parameter]]:
-    """Add LoRA to the model and yield its weights for training; take it off at the end."""
+    """Add LoRA to the model and yield its weights for training; remove it at the end."""
     from peft.utils import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING as USUAL
 
     projections = [name for name, module in model.named_modules() if is_projection(module)]

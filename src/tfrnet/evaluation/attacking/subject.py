@@ -1,4 +1,4 @@
-"""A model that forgot, as an attacker meets it."""
+"""The unlearned model, as an attacker would get it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AttackOptions:
-    """How many items are measured, and how long the costly attack goes on."""
+    """How many items are measured, and how long relearning trains."""
 
     limit: int | None = None
     max_length: int = 256
@@ -36,7 +36,7 @@ class AttackOptions:
     dormant_threshold: float = 0.1
 
     def __post_init__(self) -> None:
-        # Raises if the steps are impossible, long before relearning begins.
+        # Raises for invalid steps now, long before relearning begins.
         RelearnOptions(steps=self.relearn_steps)
 
 
@@ -77,9 +77,9 @@ def divide(split: Split, limit: int | None) -> tuple[list[Item], list[Item]]:
 
 
 class Subject:
-    """A model that a method acts on, the forgotten items, and ways to measure them.
+    """A model with a method's effect, the forgotten items, and ways to measure them.
 
-    An effect that no export could ship is refused with its reason.
+    An effect that cannot be exported is refused with the reason.
     """
 
     def __init__(
@@ -98,45 +98,45 @@ class Subject:
 
     @property
     def model(self) -> PreTrainedModel:
-        """The model, which holds what is attacked."""
+        """The model under attack."""
         return self.effect.model
 
     @property
     def mask(self) -> ChannelMask:
-        """The effect, for attacks that only a mask can be under."""
+        """The effect, for attacks on a mask."""
         assert self.effect.has_mask
         return cast("ChannelMask", self.effect)
 
     @contextmanager
     def unlearned(self) -> Iterator[None]:
-        """Hold what an export would ship, and no live effect."""
+        """Give the model the weights of an export, without the live effect, in a `with` block."""
         with folded(self.effect):
             yield
 
     @contextmanager
     def untouched(self) -> Iterator[None]:
-        """Hold the base model."""
+        """Restore the base model in a `with` block."""
         with self.effect.lifted():
             yield
 
     def correct(self, items: Sequence[Item], max_length: int | None = None) -> list[bool]:
-        """Return which items the model gets right as it is now."""
+        """Return which items the current model gets right."""
         length = max_length or self.options.max_length
         result = evaluate_task(self.evaluator, self.task, items, "attacked", length)
         return [bool(sample["correct"]) for sample in result.samples]
 
     def accuracy(self, items: Sequence[Item], max_length: int | None = None) -> float:
-        """Return the accuracy in percent of the model as it is now."""
+        """Return the accuracy of the current model, in percent."""
         return 100 * fmean(self.correct(items, max_length))
 
     def row(self, attack: str, variant: str, attacked: float, control: float | None) -> Attacked:
-        """Put an attacked accuracy beside the plain ones."""
+        """Return an accuracy under attack together with those without."""
         return Attacked(attack, variant, self.plain, attacked, self.original, control)
 
     def both(
         self, attack: str, variant: str, items: Sequence[Item], max_length: int | None = None
     ) -> Attacked:
-        """Ask the unlearned and the untouched model in another way."""
+        """Measure the unlearned and the untouched model with other prompts."""
         with self.unlearned():
             attacked = self.accuracy(items, max_length)
         with self.untouched():

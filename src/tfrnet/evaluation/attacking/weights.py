@@ -1,4 +1,4 @@
-"""Other weights for a while: what an export ships, or what an attack makes of it."""
+"""Temporary weights: those of an export, or those that an attack makes from them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from tfrnet.core.errors import InputError
 
 @contextmanager
 def replaced(model: nn.Module, tensors: Mapping[str, torch.Tensor]) -> Iterator[None]:
-    """Give the named parameters other values for a while.
+    """Give the named parameters other values within a `with` block.
 
-    The parameters let go of their own tensors and take up the same ones afterwards, so nothing is
-    copied back and nothing can be rounded.
+    The original tensors are set aside and put back afterwards, so nothing is copied or rounded.
     """
     parameters = [model.get_parameter(name) for name in tensors]
     originals = [parameter.data for parameter in parameters]
@@ -33,13 +32,13 @@ def replaced(model: nn.Module, tensors: Mapping[str, torch.Tensor]) -> Iterator[
 
 @contextmanager
 def folded(effect: Effect) -> Iterator[None]:
-    """Have the model hold in its weights what an export ships, and no live effect, for a while.
+    """Give the model the weights of an export, without the live effect, within a `with` block.
 
-    An effect that depends on the prompt has no such weights, and raises with its reason.
+    Raises for an effect that depends on the prompt, which has no such weights.
     """
     tensors = effect.folded()
     if not tensors:
-        yield  # nothing to fold: the model's own weights are what an export ships already
+        yield  # nothing to fold: the model already has the weights of an export
         return
     with effect.lifted():
         # A weight that two modules share goes by its first name only.
@@ -54,8 +53,8 @@ def folded(effect: Effect) -> Iterator[None]:
 
 
 def output_rows(module: nn.Module, tensor: torch.Tensor) -> torch.Tensor:
-    """Turn a module's weight so that its rows are outputs, or turn such rows back.
+    """Transpose a module's weight if needed so that its rows are outputs, or transpose it back.
 
-    GPT-2's `Conv1D` keeps its weight transposed. A bias is left alone.
+    GPT-2's `Conv1D` keeps its weight transposed. A bias is returned unchanged.
     """
     return tensor.T if isinstance(module, Conv1D) and tensor.dim() == 2 else tensor

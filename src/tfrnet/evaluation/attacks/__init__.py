@@ -1,1 +1,1 @@
-"""The attacks on a model that forgot. Every file here is one, found by its name."""
+"""The attacks on an unlearned model. Every file here is one."""

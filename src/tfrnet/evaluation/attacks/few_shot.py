@@ -9,15 +9,15 @@ from tfrnet.evaluation.attacking.attack import Attack
 from tfrnet.evaluation.attacking.subject import Attacked, Subject
 
 SHOTS = (1, 4, 8)
-# Solved examples need room: the model's own context, but no more than this.
+# Solved examples need room: up to the model's context length, but at most this.
 _LONG = 2048
 
 
 def few_shot(subject: Subject) -> Iterator[Attacked]:
     """Put solved examples in front: forgotten ones, held-out ones, and ones of another task.
 
-    What forgotten ones bring beyond held-out ones was suppressed, not removed; held-out ones alone
-    show the ordinary gain of solved examples.
+    Held-out examples show the ordinary gain of solved examples. If forgotten ones gain more, the
+    knowledge was suppressed, not removed.
     """
     context = getattr(subject.model.config, "max_position_embeddings", _LONG)
     length = min(context, _LONG)

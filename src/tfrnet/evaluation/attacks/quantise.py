@@ -1,8 +1,8 @@
-"""Quantisation as an attack: what a model still has forgotten after its weights are rounded.
+"""Quantisation as an attack: what stays forgotten after a model's weights are rounded.
 
-A mask scales whole output rows. Where every group of weights that shares a scale lies within one
-row, that factor moves into the scale and the rounded numbers stay what they were, but for the few
-next to a rounding edge that the fold itself moved: hardly any in float32, more in bfloat16.
+A mask scales whole output rows. If every group of weights that shares a scale lies within one row,
+the mask's factor only changes the scale, and the rounded integers stay the same, except for the few
+that folding moves across a rounding boundary: hardly any in float32, more in bfloat16.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ LEVELS: dict[str, tuple[float, ...]] = {
 
 @dataclass(frozen=True)
 class Scheme:
-    """What weights are rounded to, and which of them share a scale.
+    """What weights are rounded to, and which weights share a scale.
 
     `row`: an output row; `block`: 64 values of a row, or the fewer left at its end; `tensor`: all;
     `flat`: 64 values of the weight row after row, as bitsandbytes does, so a block may span rows.
@@ -83,7 +83,7 @@ SCHEMES = (
 
 
 def to_integers(groups: torch.Tensor, bits: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Round each row of `groups` to N-bit integers; return the step of each row, and these.
+    """Round each row of `groups` to N-bit integers; return each row's step, and the integers.
 
     The step is max|w| / 2^(N-1), so a positive maximum is clipped to the last integer below it.
     """
@@ -100,7 +100,7 @@ def to_levels(groups: torch.Tensor, levels: tuple[float, ...]) -> tuple[torch.Te
 
 
 def _divisor(scales: torch.Tensor) -> torch.Tensor:
-    """Let a group of zeros stay one."""
+    """Avoid a division by 0, so that a group of zeros stays zero."""
     return scales.where(scales > 0, 1.0)
 
 
@@ -110,7 +110,7 @@ def round_trip(weight: torch.Tensor, scheme: Scheme) -> torch.Tensor:
     rows = wide if scheme.scaling in ("row", "block") else wide.reshape(1, -1)
     width = rows.shape[1]
     size = BLOCK if scheme.scaling in ("block", "flat") else width
-    # Zeros fill up the last block: they do not change its largest value.
+    # The last block is padded with zeros, which do not change its largest value.
     groups = torch.nn.functional.pad(rows, (0, -width % size)).reshape(-1, size)
     if scheme.grid in LEVELS:
         levels = LEVELS[scheme.grid]
@@ -125,9 +125,9 @@ def round_trip(weight: torch.Tensor, scheme: Scheme) -> torch.Tensor:
 
 @contextmanager
 def quantised(model: PreTrainedModel, scheme: Scheme) -> Iterator[None]:
-    """Round the weights of every projection but the LM head for a while; biases stay."""
+    """Round the weights of all projections except the LM head within a `with` block; not biases."""
     with warnings.catch_warnings():
-        # That experts stored as one tensor are no projections is said when a model is masked.
+        # Experts stored as one tensor are not projections; masking a model warns about them.
         warnings.simplefilter("ignore", TfrnetWarning)
         index = find_channels(model, target_modules="all-linear")
     tensors = {}

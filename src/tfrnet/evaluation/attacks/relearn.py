@@ -14,7 +14,7 @@ from tfrnet.evaluation.attacking.subject import Attacked, Subject
 
 
 def relearning(subject: Subject) -> Iterator[Attacked]:
-    """Train on the examples in hand, and (benign) on as many held-out ones; mean over seeds."""
+    """Train on the attacker's examples, or on as many held-out ones (benign); mean over seeds."""
     for variant, items in (
         ("forgotten", subject.known),
         ("benign", subject.heldout[: len(subject.known)]),

@@ -1,4 +1,4 @@
-"""Rescale: undo a mask without knowing it, from the lengths of the weights' rows."""
+"""Rescale: undo a mask without knowing it, from the norms of the weights' rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def rescale(subject: Subject) -> Iterator[Attacked]:
-    """Scale every output row to its module's median norm, which undoes a soft mask in part."""
+    """Scale every output row to its module's median norm, which partly undoes a soft mask."""
     model, mask = subject.model, subject.mask
     with subject.untouched(), rescaled(model, mask.index):
         control = subject.accuracy(subject.hidden)
@@ -32,10 +32,10 @@ def rescale(subject: Subject) -> Iterator[Attacked]:
 
 @contextmanager
 def rescaled(model: PreTrainedModel, index: ChannelIndex) -> Iterator[None]:
-    """Scale every output row of a folded model to the median row norm of its module, for a while.
+    """Scale every output row of a folded model to its module's median norm within a `with` block.
 
-    That is how a thief would undo a mask without knowing it: rows of one module are about equally
-    long, so a short one was scaled down. Rows of zeros stay, and do not count for the median.
+    This is how an attacker could undo an unknown mask: rows of one module have similar norms, so a
+    short one was probably scaled down. Zero rows stay zero and are left out of the median.
     """
     tensors = {}
     for projection in index:
@@ -51,7 +51,7 @@ def rescaled(model: PreTrainedModel, index: ChannelIndex) -> Iterator[None]:
 
 
 def harden(values: torch.Tensor, threshold: float) -> torch.Tensor:
-    """Return the mask with its dormant channels at 0, where no rescaling brings them back."""
+    """Return the mask with its dormant channels at 0, so that rescaling cannot restore them."""
     return values.masked_fill(dormant(values, threshold), 0.0)
 
 

@@ -1,4 +1,4 @@
-"""Unmask: what anyone does who gets the mask as a file of its own."""
+"""Unmask: remove the mask, as anyone can who gets it as a separate file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tfrnet.evaluation.attacking.subject import Attacked, Subject
 
 
 def unmask(subject: Subject) -> Iterator[Attacked]:
-    """Take the mask off."""
+    """Remove the mask."""
     yield subject.row("unmask", "all masks at 1", subject.original, None)
 
 

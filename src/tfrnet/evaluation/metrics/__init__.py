@@ -1,1 +1,1 @@
-"""Figures made of measurements: pure functions of numbers, without a model."""
+"""Metrics: pure functions of measured numbers, without a model."""

@@ -1,7 +1,7 @@
 """Scores of a stream of requests: what was forgotten, what was kept, and the balance of both.
 
-Accuracies and scores are percentages. Nothing is rounded on the way: the published Trade-offs can
-only be had from unrounded averages.
+Accuracies and scores are percentages. Averages are not rounded: the published Trade-offs can only
+be reproduced from unrounded ones.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ def score_stream(
     retain: Mapping[int, Sequence[float]],
     checkpoints: Sequence[int] = CHECKPOINTS,
 ) -> StreamScores:
-    """Average the accuracies by request number; those of other requests do not enter.
+    """Average the accuracies at the checkpoints, which are request numbers; others are ignored.
 
-    `checkpoints=(0,)` scores the untouched model: a Trade-off is to be read against that one,
-    since a model that knew little to begin with scores well by doing nothing.
+    `checkpoints=(0,)` scores the untouched model. Compare a Trade-off with that one, since a model
+    that knew little to begin with scores well by doing nothing.
     """
     if not checkpoints or len(set(checkpoints)) != len(checkpoints):
         raise InputError("the checkpoints must be one or more different request numbers")
@@ -69,7 +69,7 @@ def trade_off(forget: float, retain: float) -> float:
 
 
 def _percentage(value: float, name: str) -> float:
-    """Return the value, which must be in [0, 100]; NaN is not."""
+    """Return the value; raise unless it is in [0, 100], also for NaN."""
     if not 0 <= value <= 100:
         raise InputError(f"{name} must be in [0, 100], not {value}")
     return value

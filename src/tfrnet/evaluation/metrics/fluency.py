@@ -1,4 +1,4 @@
-"""Whether what a model says to forgotten prompts is still language."""
+"""Whether a model's continuations of forgotten prompts are still fluent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from statistics import fmean
 from tfrnet.core.errors import InputError
 from tfrnet.evaluation.metrics.tofu import Numbers, as_numbers
 
-# A word of letters, with what may be inside or around it, or a number.
+# A word of letters, with punctuation inside or around it, or a number.
 _WORD = re.compile(
     r"""["'(\[]*([^\W\d_]+(['\u2019-][^\W\d_]+)*|[-+]?\d[\d.,:]*%?)["'.,;:!?)\]\u2026]*"""
 )
@@ -30,9 +30,9 @@ class Fluency:
 def fluency(texts: Sequence[str], losses: Numbers, own_losses: Numbers) -> Fluency:
     """Return the fluency of continuations.
 
-    `losses` are theirs under the untouched model, mean nats a token; `own_losses` those of the
-    untouched model's own continuations of the same prompts. An empty text has no loss: it is left
-    out of both lists, and counts as no language.
+    `losses` are their losses under the untouched model, in mean nats per token; `own_losses` those
+    of the untouched model's own continuations of the same prompts. An empty text has no loss: it is
+    left out of both lists and counts as not fluent.
     """
     if not texts:
         raise InputError("fluency needs at least one text")
@@ -50,14 +50,14 @@ def perplexity_ratio(losses: Numbers, own_losses: Numbers) -> float:
 
 
 def repetition(text: str) -> float:
-    """Return the share of runs of three words that were there before; 0 for a shorter text."""
+    """Return the share of repeated three-word sequences; 0 for a shorter text."""
     words = text.lower().split()
     runs = [tuple(words[i : i + _RUN]) for i in range(len(words) - _RUN + 1)]
     return 1 - len(set(runs)) / len(runs) if runs else 0.0
 
 
 def is_language(text: str) -> bool:
-    """Tell whether at least half of the words are made of letters or are numbers."""
+    """Tell whether at least half of the words consist of letters or are numbers."""
     words = text.split()
     return bool(words) and 2 * sum(_WORD.fullmatch(word) is not None for word in words) >= len(
         words

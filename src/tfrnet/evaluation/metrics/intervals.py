@@ -1,6 +1,6 @@
-"""How sure a measured number is: standard errors and intervals.
+"""The uncertainty of measurements: standard errors and confidence intervals.
 
-SciPy is imported where it is used: it takes a moment, which most commands need not wait for.
+SciPy is imported where it is used: the import is slow, and most commands do not need it.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ class Interval(NamedTuple):
 
 
 def standard_error(values: Sequence[float]) -> float | None:
-    """Return the sample standard deviation over the root of n; None if there are fewer than two."""
+    """Return the sample standard deviation over the root of n; None for fewer than two values."""
     return stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
 
 
 def auc_standard_error(auc: float, positives: int, negatives: int) -> float:
     """Return Hanley and McNeil's standard error of an area under the ROC curve."""
     _check_share(auc, min(positives, negatives))
-    # Their Q1 - A^2 and Q2 - A^2 with A (1 - A) taken out: rounding cannot make this negative.
+    # Their Q1 - A^2 and Q2 - A^2 with A (1 - A) factored out, so rounding cannot make it negative.
     spread = 1 + (positives - 1) * (1 - auc) / (2 - auc) + (negatives - 1) * auc / (1 + auc)
     return math.sqrt(auc * (1 - auc) * spread / (positives * negatives))
 
 
 def wilson_interval(successes: int, count: int, confidence: float = CONFIDENCE) -> Interval:
-    """Return Wilson's interval of a share; unlike the plain one it has a width at 0 and at 1."""
+    """Return Wilson's interval of a share; unlike the normal one it has a width at 0 and at 1."""
     from scipy.stats import binomtest
 
     if not 0 <= successes <= count or count < 1:
@@ -48,7 +48,7 @@ def wilson_interval(successes: int, count: int, confidence: float = CONFIDENCE) 
 def t_interval(
     values: Sequence[float], confidence: float = CONFIDENCE
 ) -> tuple[float, Interval | None]:
-    """Return the mean over seeds and Student's interval of it; None for a single seed."""
+    """Return the mean over seeds and its Student's t interval, which is None for a single seed."""
     from scipy.stats import t
 
     if not values:

@@ -1,4 +1,4 @@
-"""How far a model that forgot is from one that never saw the data: the oracle, trained without it.
+"""The distance of an unlearned model from the oracle, which was trained without the forgotten data.
 
 A loss is the mean negative log-likelihood of a right answer's tokens, in nats.
 """
@@ -13,13 +13,13 @@ import numpy as np
 from tfrnet.core.errors import InputError
 from tfrnet.evaluation.metrics.tofu import Numbers, as_numbers
 
-# An answer less likely than this share of the oracle's is forgotten beyond ignorance.
+# Answers less likely than this quantile of the oracle's are over-forgotten.
 RAREST = 0.01
 
 
 @dataclass(frozen=True)
 class OracleDistance:
-    """Three distances on the same items; all are 0, agreement 100, for the oracle itself.
+    """Three distances on the same items; for the oracle itself they are 0, and agreement 100.
 
     `accuracy` is in points, above 0 where the model still knows more than the oracle; `losses` is
     the Kolmogorov-Smirnov statistic from 0 to 1; `agreement` the share of equal answers in percent.
@@ -38,7 +38,7 @@ def oracle_distance(
     oracle_losses: Numbers,
     oracle_answers: Sequence[str],
 ) -> OracleDistance:
-    """Compare what two models say of the same items."""
+    """Compare two models on the same items."""
     from scipy.stats import ks_2samp
 
     sizes = {len(correct), len(losses), len(answers)}
@@ -56,7 +56,7 @@ def oracle_distance(
 def over_forgetting(losses: Numbers, oracle_losses: Numbers) -> float:
     """Return the percentage of answers less likely than the oracle's first percentile.
 
-    Such answers show that, and what, was deleted. The oracle itself has about 1 %.
+    Such answers reveal what was deleted. The oracle itself has about 1 %.
     """
     limit = np.quantile(as_numbers(oracle_losses, "loss of the oracle"), 1 - RAREST)
     return 100 * float((as_numbers(losses, "loss") > limit).mean())

@@ -1,8 +1,8 @@
-"""Membership-inference attacks and what is made of their AUCs.
+"""Membership-inference attacks and the metrics based on their AUCs.
 
-Members are the forget set, non-members a holdout set that nobody trained on. Every score is higher
-for what is less likely a member, so an AUC of 1 is a forget set wholly memorised. The two sets
-differ in wording and length: the AUC to reach is the retain-only model's and not 0.5.
+Members are the forget set, non-members a holdout set that no model was trained on. Every score is
+higher for likely non-members, so an AUC of 1 means a fully memorised forget set. The two sets
+differ in wording and length, so the target is the retain-only model's AUC, not 0.5.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ class PrivLeak:
 
     @property
     def absolute(self) -> float | None:
-        """The size of `signed`."""
+        """The absolute value of `signed`."""
         return None if self.signed is None else abs(self.signed)
 
 
 @dataclass(frozen=True)
 class PairedIntervals:
-    """Percentile intervals of the unlearned against the retain-only model.
+    """Percentile intervals of the unlearned model compared with the retain-only one.
 
-    `privleak` is of the signed reading, None where a resample left it without a value.
+    `privleak` is for the signed reading; None if it is undefined in some resample.
     """
 
     auc_difference: Interval
@@ -55,9 +55,9 @@ class PairedIntervals:
 
 @dataclass(frozen=True)
 class BlindBaselines:
-    """AUCs reached without any model, from the answers' texts alone.
+    """AUCs from the answers' texts alone, without a model.
 
-    `inverse_compressed_length` is what ZLIB gets from a model that gives every answer one loss.
+    `inverse_compressed_length` is ZLIB's AUC for a model with the same loss for every answer.
     """
 
     compressed_length: float
@@ -76,7 +76,7 @@ def zlib_score(log_probs: Numbers, answer_text: str) -> float:
 
 
 def min_k_score(log_probs: Numbers, k: float = 0.4) -> float:
-    """Min-K%: the mean loss of the share `k` of tokens that are least likely; 0 without tokens."""
+    """Min-K%: the mean loss of the least likely share `k` of tokens; 0 without tokens."""
     if not 0 < k <= 1:
         raise InputError(f"The share k of an attack must be above 0 and at most 1, not {k}")
     if not len(log_probs):
@@ -115,7 +115,7 @@ def mia_gap(aucs: Numbers) -> float:
 
 
 def privleak(auc_unlearned: float, auc_oracle: float | None) -> PrivLeak:
-    """Compare the AUC of one attack (by custom Min-K%) with the retain-only model's."""
+    """Compare the AUC of one attack (by convention Min-K%) with the retain-only model's."""
     oracle = _oracle(auc_unlearned, auc_oracle, "PrivLeak")
     difference = 100 * abs(auc_unlearned - oracle)
     return PrivLeak(
@@ -126,7 +126,7 @@ def privleak(auc_unlearned: float, auc_oracle: float | None) -> PrivLeak:
 
 
 def privacy_score(auc_unlearned: float, auc_oracle: float | None) -> float:
-    """Return 1 where the two AUCs agree, 0 where they are at least the retain-only one's apart."""
+    """Return 1 if the AUCs are equal, 0 if they differ by at least the retain-only model's AUC."""
     oracle = _oracle(auc_unlearned, auc_oracle, "The privacy score")
     if oracle == 0:
         return 1.0 if auc_unlearned == 0 else 0.0
@@ -143,14 +143,14 @@ def mean_privacy_score(scores: Numbers) -> float:
 def bootstrap_privacy(
     unlearned: Sides, oracle: Sides | None, seed: int, resamples: int = 1000
 ) -> PairedIntervals:
-    """Draw items anew, members and non-members apart, the same ones for both models."""
+    """Bootstrap members and non-members separately, with the same resamples for both models."""
     if oracle is None:
         raise InputError(NEEDS_ORACLE.format("PrivLeak"))
     wins_u, wins_r = _wins(*unlearned), _wins(*oracle)
     if wins_u.shape != wins_r.shape:
         raise InputError("A paired interval needs both models measured on the same rows")
     generator = np.random.default_rng(seed)
-    # How often each item is drawn: with that, the AUCs of all resamples are two products.
+    # Counts how often each item is drawn, so the AUCs of all resamples take two matrix products.
     members, others = (generator.multinomial(n, [1 / n] * n, resamples) for n in wins_u.shape)
     auc_u = ((members @ wins_u) * others).sum(axis=1) / wins_u.size
     auc_r = ((members @ wins_r) * others).sum(axis=1) / wins_r.size
@@ -176,7 +176,7 @@ def _compressed_length(text: str) -> int:
 
 
 def _oracle(auc_unlearned: float, auc_oracle: float | None, name: str) -> float:
-    """Refuse to go on without the retain-only model: 0.5 in its place would be another measure."""
+    """Raise without a retain-only model: comparing with 0.5 would be a different metric."""
     if auc_oracle is None:
         raise InputError(NEEDS_ORACLE.format(name))
     if not (0 <= auc_unlearned <= 1 and 0 <= auc_oracle <= 1):
@@ -185,7 +185,7 @@ def _oracle(auc_unlearned: float, auc_oracle: float | None, name: str) -> float:
 
 
 def _wins(members: Numbers, non_members: Numbers) -> NDArray[np.float64]:
-    """Return for each pair 1, 0.5 or 0: their weighted mean is the AUC of a resample."""
+    """Return 1, 0.5 or 0 for each pair; their weighted mean is the AUC of a resample."""
     lower = as_numbers(members, "member's score")[:, None]
     higher = as_numbers(non_members, "non-member's score")[None, :]
     wins: NDArray[np.float64] = (higher > lower) + 0.5 * (higher == lower)

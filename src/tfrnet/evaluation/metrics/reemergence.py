@@ -1,9 +1,9 @@
-"""Whether what one request forgot comes back under the requests after it.
+"""Whether forgotten items come back during later requests.
 
-A[i, t] is the accuracy on the items of request i after request t (rows and columns from the first
-request on), `before` the accuracy on them before any request. Where nothing else is said results
-are in the unit of the values, and the functions of the matrix serve losses as well as accuracies:
-forgetting raises a loss, so the signs turn around, while ratios keep theirs.
+A[i, t] is the accuracy on the items of request i after request t (rows and columns start at the
+first request), `before` the accuracy on them before any request. Unless stated otherwise, results
+have the unit of the values. The functions of the matrix work for losses as well as accuracies:
+forgetting raises a loss, so the signs are reversed, while ratios keep theirs.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ Array = NDArray[np.float64]
 
 
 def immediate(before: ArrayLike, matrix: ArrayLike) -> Array:
-    """Return by how much each request lowered the accuracy on its own items at once."""
+    """Return by how much each request immediately lowered the accuracy on its own items."""
     start, after = _checked(before, matrix)
     return start - after.diagonal()
 
 
 def end_reemergence(matrix: ArrayLike) -> Array:
-    """Return by how much each request's accuracy has risen since, at the end of the stream."""
+    """Return by how much each request's accuracy has risen again by the end of the stream."""
     after = _square(matrix)
     return after[:, -1] - after.diagonal()
 
 
 def peak_reemergence(matrix: ArrayLike) -> Array:
-    """Return the largest rise at any later request; 0 for the last one, which has none."""
+    """Return the largest rise after any later request; 0 for the last request."""
     after = _square(matrix)
     peaks = [row[i + 1 :].max() - row[i] for i, row in enumerate(after[:-1])]
     return np.array([*peaks, 0.0])
 
 
 def backward_transfer(matrix: ArrayLike) -> float | None:
-    """Return the mean rise at the end over all requests but the last; None if there is one only.
+    """Return the mean rise at the end over all requests but the last; None for a single request.
 
     In unlearning a positive value is bad.
     """
@@ -62,7 +62,7 @@ def spill(before: ArrayLike, matrix: ArrayLike) -> Array:
 def relative_recovery(before: ArrayLike, matrix: ArrayLike) -> list[float | None]:
     """Return, for each request but the last, the share of what it forgot that is back at the end.
 
-    None for a request that changed nothing at once.
+    None for a request with no immediate change.
     """
     rises = end_reemergence(matrix)[:-1].tolist()
     lost = immediate(before, matrix)[:-1].tolist()
@@ -70,7 +70,7 @@ def relative_recovery(before: ArrayLike, matrix: ArrayLike) -> list[float | None
 
 
 def request_matrix(values: ArrayLike, requests: ArrayLike) -> tuple[Array, Array]:
-    """Return `before` and the matrix from items: values [T + 1, items], the first row before all.
+    """Return `before` and the matrix from values [T + 1, items], first row before any request.
 
     `requests` holds the number of each item's request, from 1 to T.
     """
@@ -94,14 +94,14 @@ def unseen_items(values: ArrayLike, requests: ArrayLike) -> Array:
 
 @dataclass(frozen=True)
 class FlipBack:
-    """Of the items that were wrong after their own request, how many are right at the end."""
+    """How many of the items that were wrong after their own request are right at the end."""
 
     flipped: int
     wrong: int
 
     @property
     def share(self) -> float | None:
-        """The share of them; None where no item was wrong."""
+        """The share of items that came back; None if no item was wrong."""
         return self.flipped / self.wrong if self.wrong else None
 
     @property
@@ -117,7 +117,7 @@ def flip_back(correct: ArrayLike, requests: ArrayLike) -> FlipBack:
 
 @dataclass(frozen=True)
 class PermutationTest:
-    """The items that came back against those that would if the requests were anyone's."""
+    """The number of items that came back, compared with randomly assigned requests."""
 
     flipped: int
     expected: float
@@ -127,10 +127,10 @@ class PermutationTest:
 def permutation_test(
     correct: ArrayLike, requests: ArrayLike, seed: int, permutations: int = 10_000
 ) -> PermutationTest:
-    """Test whether more items came back than when it is shuffled which request an item belongs to.
+    """Test whether more items came back than if items were assigned to requests at random.
 
-    The count is tested, not the share: of items that all are right at the end, every shuffle has
-    the same share, but only under their own requests are they wrong in between.
+    The count is tested, not the share: if all items are right at the end, every permutation has the
+    same share, but only with the true requests are the items wrong in between.
     """
     right, owners = _checked_answers(correct, requests)
     if permutations < 1:
@@ -140,7 +140,7 @@ def permutation_test(
     shuffled = np.array(
         [_count_flips(right, random.permutation(owners)).flipped for _ in range(permutations)]
     )
-    # The order that happened is one of the possible ones, so p is never 0.
+    # The observed assignment is one of the possible ones, so p is never 0.
     p_value = (1 + int((shuffled >= flipped).sum())) / (1 + permutations)
     return PermutationTest(flipped, float(shuffled.mean()), p_value)
 

@@ -1,7 +1,7 @@
-"""The honest Trade-off: only items requested so far count, and nothing below chance is rewarded.
+"""A stricter Trade-off: only items requested so far count, and scores below chance earn nothing.
 
-The paper's Trade-off counts all items of a stream, also those nobody has asked to forget yet, and
-pays for answers that are wrong on purpose. Accuracies and scores are percentages.
+The paper's Trade-off counts all items of a stream, even those that no request has named yet, and
+rewards answers that are wrong on purpose. Accuracies and scores are percentages.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class HonestScores:
 
     @property
     def trade_off(self) -> float:
-        """The harmonic mean; 0 where nothing was forgotten."""
+        """The harmonic mean; 0 if nothing was forgotten."""
         forgotten = max(self.forgotten, 0.0)
         total = forgotten + self.kept
         return 2 * forgotten * self.kept / total if total else 0.0
@@ -38,7 +38,7 @@ def honest_scores(
     """Return the scores of a stream; None if the model knew nothing that could be forgotten.
 
     `requested` is the accuracy on the items requested so far and `retain` that on held-out items,
-    at each checkpoint; `before` and `retain_before` are what they were before the first request.
+    at each checkpoint; `before` and `retain_before` are the same before the first request.
     """
     if not requested or len(requested) != len(retain):
         raise InputError("every checkpoint needs an accuracy on requested and on held-out items")

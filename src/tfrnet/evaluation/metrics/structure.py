@@ -24,8 +24,8 @@ class Composition:
 def composition(rankings: Sequence[Sequence[int]], size: int) -> list[Composition]:
     """Return each request's composition from its channels, the most relevant first.
 
-    The first `size` (K) of each count. Rank all channels: among active ones only, the core shrinks
-    because it was suppressed, which says nothing of the model.
+    Only the first `size` (K) of each count. Rank all channels: among active ones only, the core
+    would shrink just because it was suppressed, which says nothing about the model.
     """
     if size < 1:
         raise InputError(f"the number of channels must be positive, not {size}")
@@ -46,7 +46,7 @@ def composition(rankings: Sequence[Sequence[int]], size: int) -> list[Compositio
 
 
 def random_overlap(size: int, channels: int) -> float:
-    """Return the share of an earlier set that as many channels drawn at random would meet."""
+    """Return the expected overlap of two random sets of `size` channels, as a share."""
     if not 0 < size <= channels:
         raise InputError(f"{size} of {channels} channels cannot be drawn")
     return size / channels
@@ -54,7 +54,7 @@ def random_overlap(size: int, channels: int) -> float:
 
 @dataclass(frozen=True)
 class MaskFigures:
-    """How much of the model a mask leaves; sizes are numbers of channels."""
+    """How much of the model a mask leaves active; sizes are numbers of channels."""
 
     total: int
     dormant: int
@@ -68,7 +68,7 @@ class MaskFigures:
 
 
 def mask_figures(mask: torch.Tensor | Sequence[torch.Tensor], threshold: float) -> MaskFigures:
-    """Return the figures of a mask, given whole or one tensor per projection."""
+    """Return the figures of a mask, given as one tensor or one per projection."""
     parts = [mask] if isinstance(mask, torch.Tensor) else mask
     if not sum(part.numel() for part in parts):
         raise InputError("a mask without channels has no capacity")
@@ -89,13 +89,13 @@ class MaskChange:
 
     suppressed_ever: int  # lowered by any request so far
     recovered: int  # raised by this request
-    net_dormant: int  # dormant more than before this request
+    net_dormant: int  # increase of dormant channels by this request
 
 
 def mask_changes(masks: Sequence[torch.Tensor], threshold: float) -> list[MaskChange]:
-    """Return what each request did, from the mask before all and after every request.
+    """Return what each request did, from the masks before the first and after every request.
 
-    A rejected request leaves the mask as it was, whatever it tried.
+    A rejected request does not change the mask.
     """
     changes: list[MaskChange] = []
     ever = torch.zeros_like(masks[0], dtype=torch.bool)

@@ -1,7 +1,7 @@
 """TOFU's metrics: probability, truth ratio, Model Utility, Forget Quality, memorisation, ROUGE.
 
 Losses are means per labelled answer token, in nats. SciPy and rouge_score are imported where they
-are used: they take longer to import than all the rest.
+are used, since their import is slow.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ UTILITY_PARTS = tuple(
 class ForgetQuality:
     """The Kolmogorov–Smirnov test between the truth ratios of two models.
 
-    `log10_p` is None where the p-value is too small for a float and reads 0.
+    `log10_p` is None if the p-value is too small for a float and is 0.
     """
 
     p_value: float
@@ -46,7 +46,7 @@ class ForgetQuality:
 
 
 def as_numbers(values: Numbers, name: str) -> NDArray[np.float64]:
-    """Return the values as an array; refuse none at all, and those that are not numbers."""
+    """Return the values as an array; raise if there are none or one is NaN."""
     array = np.asarray(values, dtype=np.float64)
     if not array.size or np.isnan(array).any():
         raise InputError(f"There must be at least one {name}, and none that is not a number")
@@ -67,9 +67,9 @@ def option_probability(gold: float, wrong: Numbers) -> float:
 def truth_ratio(
     paraphrase_loss: float, wrong_losses: Numbers, variant: TruthRatio = "geometric"
 ) -> float:
-    """Return how likely wrong answers are against a right one; below 1, the right one leads.
+    """Return how likely wrong answers are relative to the right one, which leads below 1.
 
-    "probability" is the right one's share instead, between 0 and 1: it has the other direction.
+    "probability" is the right answer's share instead, from 0 to 1, where higher means better known.
     """
     wrong = as_numbers(wrong_losses, "loss of a wrong answer")
     with np.errstate(over="ignore", invalid="ignore"):
@@ -94,7 +94,7 @@ def forget_truth_ratio(ratios: Numbers) -> float:
 
 
 def retain_truth_ratio(ratios: Numbers) -> float:
-    """Return the aggregate of the three sets to keep: 1 where wrong answers are impossible."""
+    """Return the aggregate of a retained set: 1 where wrong answers are impossible."""
     return float(np.maximum(0, 1 - as_numbers(ratios, "truth ratio")).mean())
 
 
@@ -117,7 +117,7 @@ def model_utility(values: Mapping[tuple[str, str], float]) -> float:
 def forget_quality(unlearned_ratios: Numbers, oracle_ratios: Numbers) -> ForgetQuality:
     """Test whether the unlearned model's truth ratios look like those of the retain-only model.
 
-    The lowest p-value there can be depends on the number of rows, so the rows must be the same.
+    The lowest possible p-value depends on the number of rows, so the rows must be the same.
     """
     from scipy.stats import ks_2samp
 
@@ -138,8 +138,8 @@ def forget_quality(unlearned_ratios: Numbers, oracle_ratios: Numbers) -> ForgetQ
 def extraction_strength(predictions: Tokens, labels: Tokens, compat: bool = False) -> float:
     """Return the share of the answer, counted from its end, that is predicted without a mistake.
 
-    Both are without the end-of-sequence token. `compat` is what OpenUnlearning computes: its
-    search never passes the last token, so a miss there scores 1/n and not 0.
+    Both arguments exclude the end-of-sequence token. `compat` computes it as OpenUnlearning does,
+    whose search stops at the last token, so a miss there scores 1/n and not 0.
     """
     misses = np.flatnonzero(~_matches(predictions, labels))
     known = len(labels) - (int(misses[-1]) + 1 if misses.size else 0)
@@ -147,7 +147,7 @@ def extraction_strength(predictions: Tokens, labels: Tokens, compat: bool = Fals
 
 
 def exact_memorisation(predictions: Tokens, labels: Tokens) -> float:
-    """Return the share of answer tokens that are predicted, without the end-of-sequence token."""
+    """Return the share of answer tokens predicted correctly, without the end-of-sequence token."""
     return float(_matches(predictions, labels).mean())
 
 

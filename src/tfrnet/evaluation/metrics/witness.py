@@ -1,4 +1,4 @@
-"""Witnesses: fresh examples that neither a step nor the guard has used, and what they lost."""
+"""Witnesses: examples that neither a step nor the guard has used, and how their loss changed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tfrnet.evaluation.metrics.tofu import Numbers, as_numbers
 
 
 def witness_ratios(before: Mapping[str, Numbers], now: Mapping[str, Numbers]) -> dict[str, float]:
-    """Return the mean loss of each group now, as a multiple of what it was; 1 where nothing moved.
+    """Return each group's mean loss relative to the one before; 1 if nothing changed.
 
     A group is a task, or general text. The groups are not averaged: the worst one counts.
     """
