@@ -3,6 +3,7 @@
 # make test-all   the same, and then the long grids: every architecture, many kills, the whole demo
 # make serve   set everything up in .venv and serve the default model with an empty state
 # make docs   build the site of the documents in docs/_build/html
+# make campaign   try to break it for about 20 minutes: kills, failing disks, mutated input, attacks (needs strace)
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -12,7 +13,7 @@ WORKERS := --numprocesses 2 --dist worksteal
 export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: demo serve test test-all pytest lint docs benchmark clean
+.PHONY: demo serve test test-all pytest lint docs benchmark campaign clean
 
 $(READY): pyproject.toml constraints.txt Makefile
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tfrnet needs Python 3.11 or newer")'
@@ -55,6 +56,9 @@ docs: $(READY)
 
 benchmark: $(READY)
 	$(BIN)/python benchmarks/engine.py
+
+campaign: $(READY)
+	$(BIN)/python -m tests.campaign
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

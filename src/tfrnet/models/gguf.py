@@ -46,7 +46,8 @@ def converted_gguf(path: Path) -> Path:
             partial.rename(target)
     except Exception as error:  # whatever a file that anybody may have written leads to
         if not target.is_dir():
-            raise InputError(f"model file {path} cannot be converted: {error}") from error
+            reason = " ".join(str(error).split())[:300]
+            raise InputError(f"model file {path} cannot be converted: {reason}") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return target

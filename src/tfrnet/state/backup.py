@@ -43,8 +43,8 @@ def back_up(folder: Path, out: Path) -> dict[str, Any]:
         small = _small_files(store)
         contents = _contents(store, small, generations)
         with _write_errors(out), files.new_file(out, _MODE) as write:
-            archive = tarfile.open(  # noqa: SIM115 - its end is written only if all went well
-                mode="w|", fileobj=_Sink(write), bufsize=_CHUNK, format=tarfile.PAX_FORMAT
+            archive = tarfile.TarFile(
+                fileobj=_Sink(write), mode="w", format=tarfile.PAX_FORMAT, copybufsize=_CHUNK
             )
             _add(archive, CONTENTS, io.BytesIO(json.dumps(contents, indent=1).encode()))
             for name, data in small.items():
@@ -130,11 +130,15 @@ class _Sink(io.RawIOBase):
     """What tarfile writes to."""
 
     def __init__(self, write: Callable[[bytes], None]) -> None:
-        self._write = write
+        self._write, self._length = write, 0
 
     def write(self, data: Any) -> int:
         self._write(data)
+        self._length += len(data)
         return len(data)
+
+    def tell(self) -> int:
+        return self._length
 
 
 @contextmanager

@@ -31,8 +31,7 @@ def restore(backup: Path, folder: Path) -> dict[str, Any]:
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} exists already and is not empty; choose a new folder")
-    with _read_errors(backup):
-        contents = check(backup)
+    contents = check(backup)
     # A name of its own: what a restore that was killed has left is used again, not kept for ever.
     partial = folder.parent / f".{folder.absolute().name}.restoring"
     try:
@@ -60,7 +59,7 @@ def restore(backup: Path, folder: Path) -> dict[str, Any]:
 
 def check(backup: Path) -> dict[str, Any]:
     """Recompute every digest of a backup and return the list of its contents."""
-    with _opened(backup) as archive:
+    with _read_errors(backup), tarfile.open(backup, "r:") as archive:
         contents = _contents(archive, archive.next(), backup)
         awaited = dict(contents["files"])
         while member := archive.next():
@@ -118,7 +117,7 @@ def _file(archive: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
 
 def _extract(backup: Path, folder: Path) -> None:
     """Write the files of a backup that was checked, durably."""
-    with _read_errors(backup), _opened(backup) as archive:
+    with _read_errors(backup), tarfile.open(backup, "r:") as archive:
         for member in archive:
             if member.name == CONTENTS:
                 continue
@@ -143,12 +142,6 @@ def _check_state(folder: Path, backup: Path) -> None:
             store.load(number)
     except StateError as error:
         raise InputError(f"{backup} holds a damaged state: {error}") from None
-
-
-@contextmanager
-def _opened(backup: Path) -> Iterator[tarfile.TarFile]:
-    with tarfile.open(backup, "r:") as archive:
-        yield archive
 
 
 @contextmanager

@@ -1,0 +1,131 @@
+"""Each campaign of tests/campaign at a small count: nothing goes wrong, and it can tell."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.campaign import attacks, calls, flips, inputs, kills, mutations, power, readers
+from tests.campaign.table import DOCUMENT, RESULTS, campaign_table
+from tfrnet.core.errors import InputError
+from tfrnet_bench.document import stale_tables
+
+needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")
+SEED = 7
+
+
+def assert_nothing_wrong(result, least: int) -> None:
+    assert result.wrong == []
+    assert result.tried >= least
+
+
+def test_mutated_inputs(tmp_path: Path) -> None:
+    result = inputs.run(150, SEED, tmp_path)
+    assert_nothing_wrong(result, 140)
+    assert {"requests", "retain", "guard", "options", "manifests", "ledgers"} <= set(result.counts)
+    assert {"generations", "backups", "safetensors headers", "GGUF structure"} <= set(result.counts)
+
+
+def test_flipped_bytes(tmp_path: Path) -> None:
+    assert_nothing_wrong(flips.run(40, SEED, tmp_path), 40)
+
+
+def test_random_attacks(tmp_path: Path) -> None:
+    assert_nothing_wrong(attacks.run(10, SEED, tmp_path), 10)
+
+
+def test_readers_beside_a_writer(tmp_path: Path) -> None:
+    result = readers.run(2, SEED, tmp_path)
+    assert_nothing_wrong(result, 10)
+    assert result.counts["commits beside them"] > 1
+
+
+@needs_strace
+def test_failing_system_calls(tmp_path: Path) -> None:
+    assert_nothing_wrong(calls.run(12, SEED, tmp_path), 12)
+
+
+@pytest.mark.slow
+def test_power_cuts(tmp_path: Path) -> None:
+    assert_nothing_wrong(power.run(2, SEED, tmp_path), 300)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("setup", kills.SETUPS)
+def test_kills(tmp_path: Path, setup: str) -> None:
+    assert_nothing_wrong(kills.run(10, SEED, tmp_path, (setup,)), 10)
+
+
+# They can tell
+
+
+def test_a_reader_that_fails_otherwise_than_in_one_line_is_reported() -> None:
+    def refuse() -> None:
+        raise InputError("no")
+
+    def crash() -> None:
+        raise IndexError("list index out of range")
+
+    assert inputs._problem(refuse) == ""
+    assert inputs._problem(crash) == "IndexError: list index out of range"
+
+
+def test_a_hang_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inputs, "_SECONDS", 1)
+
+    def hang() -> None:
+        while True:
+            pass
+
+    assert "no answer after 1 s" in inputs._problem(hang)
+
+
+def test_a_flip_that_verify_does_not_find_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flips, "verify_state", lambda folder: [])
+    assert len(flips.run(3, SEED, tmp_path).wrong) == 3
+
+
+@needs_strace
+def test_a_commit_that_swallows_errors_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def careless(folder: Path) -> None:
+        try:
+            real(folder)
+        except Exception:
+            return
+
+    (commit,) = (work for work in calls.WORKS if work.name == "commit")
+    real = commit.do
+    result = calls.Result("calls", "", SEED)
+    bad = calls.Work("careless", commit.prepare, careless, commit.problem)
+    calls._strike(bad, tmp_path, "inject=fsync:error=EIO:when=1", "error=EIO", result)
+    assert len(result.wrong) == 1
+    assert "it said it was done, and it is not" in result.wrong[0]
+
+
+def test_mutations_are_drawn_by_the_seed() -> None:
+    import random
+
+    data = b'{"id": "a", "examples": [{"text": "x"}]}\n' * 3
+    drawn = [
+        [mutations.mutated_json_lines(data, random.Random(seed)) for seed in range(50)]
+        for _ in range(2)
+    ]
+    assert drawn[0] == drawn[1]
+    assert len(set(drawn[0])) > 40
+
+
+# What is written about them
+
+
+@pytest.mark.skipif(not RESULTS.exists(), reason="the campaign has not been run yet")
+def test_the_table_of_the_page_is_that_of_the_last_campaign() -> None:
+    table = campaign_table(json.loads(RESULTS.read_text()))
+    assert stale_tables(DOCUMENT.read_text(), [table]) == []
+    assert [row[-1] for row in table.rows] == ["0"] * 7
