@@ -65,8 +65,9 @@ def test_equal_states_give_equal_files_that_only_their_owner_reads(
     assert (tmp_path / "again.tar").read_bytes() == backup.read_bytes()
     assert stat.S_IMODE(backup.stat().st_mode) == 0o600
     restore(backup, tmp_path / "back")
-    modes = {stat.S_IMODE(p.stat().st_mode) for p in (tmp_path / "back").rglob("*") if p.is_file()}
-    assert modes == {0o600}
+    back = [tmp_path / "back", *(tmp_path / "back").rglob("*")]
+    modes = {(path.is_dir(), stat.S_IMODE(path.stat().st_mode)) for path in back}
+    assert modes == {(True, 0o700), (False, 0o600)}
 
 
 def test_any_tar_reads_a_backup_and_its_list_comes_first(folder: Path, backup: Path) -> None:

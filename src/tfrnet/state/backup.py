@@ -24,7 +24,6 @@ FORMAT = 1
 KIND = "tfrnet backup"
 CONTENTS = "backup.json"
 
-_MODE = 0o600
 _CHUNK = 1 << 20
 _ATTEMPTS = 50
 _WAIT = 0.02
@@ -42,7 +41,7 @@ def back_up(folder: Path, out: Path) -> dict[str, Any]:
         store, generations = _held(folder, until_written)
         small = _small_files(store)
         contents = _contents(store, small, generations)
-        with _write_errors(out), files.new_file(out, _MODE) as write:
+        with _write_errors(out), files.new_file(out, files.PRIVATE) as write:
             archive = tarfile.TarFile(
                 fileobj=_Sink(write), mode="w", format=tarfile.PAX_FORMAT, copybufsize=_CHUNK
             )
@@ -121,7 +120,7 @@ def _entry(data: bytes) -> dict[str, Any]:
 def _add(archive: tarfile.TarFile, name: str, file: IO[bytes]) -> None:
     member = tarfile.TarInfo(name)
     member.size = file.seek(0, io.SEEK_END)
-    member.mode = _MODE
+    member.mode = files.PRIVATE
     file.seek(0)
     archive.addfile(member, file)
 

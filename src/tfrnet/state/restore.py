@@ -35,7 +35,8 @@ def restore(backup: Path, folder: Path) -> dict[str, Any]:
     # A name of its own: what a restore that was killed has left is used again, not kept for ever.
     partial = folder.parent / f".{folder.absolute().name}.restoring"
     try:
-        files.make_folder(Layout(partial).generations)
+        for path in (partial, Layout(partial).generations):
+            files.make_folder(path, files.PRIVATE_FOLDER)
         lock = FolderLock(partial)
     except OSError as error:
         for made in (Layout(partial).generations, partial):
@@ -122,7 +123,7 @@ def _extract(backup: Path, folder: Path) -> None:
             if member.name == CONTENTS:
                 continue
             source = _file(archive, member)
-            with files.new_file(folder / member.name, 0o600) as write:
+            with files.new_file(folder / member.name, files.PRIVATE) as write:
                 while piece := source.read(_CHUNK):
                     write(piece)
 
