@@ -61,7 +61,7 @@ _FILED_ANYWAY = (
     "step_guard",
     "forget_ceiling",
 )
-# Newer than `solve`: keeps more, but forgets less on OpenBookQA: benchmarks/notebook/calibrated.md.
+# Newer than `solve`: it keeps more and costs more: benchmarks/notebook/calibrated.md.
 _CALIBRATED: dict[str, Any] = {
     "step": "calibrate",
     "steps": 10,
@@ -373,7 +373,7 @@ class TFRConfig(
         """Return the presets. `default`, also called `tuned`, is our best; `paper` is the paper's.
 
         `fisher` is the earlier default as tuned by the search, with a guard of 15 %. `calibrated`
-        is newer and keeps more, but forgets less on OpenBookQA.
+        is newer; it keeps more and costs more.
         """
         return {
             "default": {},
