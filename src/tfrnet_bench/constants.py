@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-# What is done and measured in a cell.
+# The kinds of cells, by what is done and measured in them.
 Kind = Literal["stream", "tofu", "robust"]
 STREAM: Final = "stream"
 TOFU: Final = "tofu"
 ROBUST: Final = "robust"
 
-# The variant that leaves the model as it is.
+# The untouched model, as a variant.
 UNTOUCHED: Final = "none"
 # The variant that is a model trained without the forget set.
 ORACLE: Final = "retain90"

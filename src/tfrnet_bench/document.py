@@ -1,4 +1,4 @@
-"""Tables in a Markdown document: filled in between marks, and compared with new results."""
+"""Tables in a Markdown document: filled in between markers, and compared with new results."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _block(table: Table) -> str:
 
 
 def _places(text: str) -> Iterator[tuple[str, int, int]]:
-    """Yield each table's name with the start and end of what stands between its marks."""
+    """Yield each table's name with the start and end of the text between its markers."""
     starts = list(_START.finditer(text))
     for number, mark in enumerate(starts, start=1):
         limit = starts[number].start() if number < len(starts) else len(text)

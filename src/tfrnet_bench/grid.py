@@ -1,4 +1,4 @@
-"""The declared grid of the hyper-parameter search: twelve points for every method, no more for any.
+"""The grid of the hyper-parameter search: twelve points for every method.
 
 Three strengths of a step (the sources' learning rate, a fifth of it and five times it), one and two
 times the sources' number of steps, and two values of one setting that is the method's own. TFR-Net
@@ -24,7 +24,7 @@ def searchable() -> tuple[list[str], list[str]]:
 
 
 def search_space(method: str) -> SearchSpace:
-    """Return what a method declares to be searched."""
+    """Return the search space of a method."""
     space = find_method(method).search_space
     if space is None:
         raise InputError(f"method {method} declares no search_space, so it cannot be searched")

@@ -1,4 +1,4 @@
-"""What a run is shown as: tables, figures and the report."""
+"""The outputs of a run: tables, figures and the report."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tfrnet_bench.tables import write_tables
 
 
 def write_outputs(folder: Path) -> list[Path]:
-    """Write everything from the cells there are; figures only where matplotlib is installed."""
+    """Write all outputs from the finished cells; figures only if matplotlib is installed."""
     run = read_run(folder)
     if not run.results:
         return []

@@ -1,4 +1,4 @@
-"""The results of a bench run, read once for tables, figures and pages alike."""
+"""The results of a bench run, read once for tables, figures and pages."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class CellResult:
 
     @property
     def is_ablation(self) -> bool:
-        """Whether the variant is something else than a method with one of its presets."""
+        """Whether the variant is anything other than a method with one of its presets."""
         return self.variant not in (self.method, f"{self.method}-{self.preset}")
 
     @property

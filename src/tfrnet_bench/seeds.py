@@ -26,7 +26,7 @@ class Seeds:
         return [value for value in found if value is not None]
 
     def mean(self) -> tuple[float, Interval | None]:
-        """Return the mean and Student's 95 % interval of it."""
+        """Return the mean and its 95 % Student's t interval."""
         return t_interval(self.numbers)
 
     def text(self, digits: int = 2) -> str:
@@ -64,7 +64,7 @@ def combine(parts: Sequence[Seeds], how: Callable[[Sequence[float]], float] = fm
     for seed in common:
         numbers = [value for part in parts if (value := part.values[seed]) is not None]
         values[seed] = how(numbers) if len(numbers) == len(parts) else None
-    # Where one stream was never begun the rest of them says nothing of the whole.
+    # If one part was never run, the failures of the others say nothing about the whole.
     never = any(part.absence() == NOT_RUN for part in parts)
     failed = frozenset[int]() if never else frozenset().union(*(part.failed for part in parts))
     return Seeds(values, frozenset().union(*(part.tried for part in parts)), failed)

@@ -39,7 +39,7 @@ class Trial:
 
 
 def run_trial(loaded: LoadedModel, trial: Trial, split: Split, batch_size: int) -> dict[str, Any]:
-    """Apply the requests in memory, measure, and leave the model as it was."""
+    """Apply the requests in memory, measure, and restore the model."""
     forgotten = split.forget[: trial.requests * split.request_size]
     start = time.perf_counter()
     outcomes: list[dict[str, Any]] = []

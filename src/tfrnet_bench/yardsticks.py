@@ -1,4 +1,4 @@
-"""The honest measures of a stream's result; what an older result does not hold is None."""
+"""The stricter measures of a stream's result; None for what an older result does not hold."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ MEANINGS = {
 
 
 def honest(result: CellResult) -> Figures:
-    """Return what a result tells by itself."""
+    """Return the measures that need no other result."""
     points = [point for point in result.checkpoints if point["request"]]
     numbers = [point["request"] for point in points]
     seen, unseen = (result.forgetting[name] for name in ("seen", "unseen"))

@@ -39,7 +39,7 @@ def load_model(
 ) -> LoadedModel:
     """Load a causal LM and its tokenizer.
 
-    Code that a model folder brings along is run only with `trust_remote_code`.
+    Code in a model's folder is run only with `trust_remote_code`.
 
     `dtype` is float32, bfloat16, float16 or auto (float32 on a CPU, the checkpoint's own
     elsewhere); `device` is auto, a torch device, or a device map of accelerate such as balanced.

@@ -1,1 +1,1 @@
-"""Small models that know what is to be forgotten: trained by a recipe, with a card."""
+"""Small models trained on what the experiments forget: recipes, training and model cards."""

@@ -1,6 +1,6 @@
-"""Model cards, written from the training log and, where there are any, the figures.
+"""Model cards, written from the training log and, if there are any, the measured results.
 
-`python -m tfrnet_bench.backbones.card` writes those of the shipped adapters anew.
+`python -m tfrnet_bench.backbones.card` rewrites those of the shipped adapters.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def card(
 def _front_matter(log: Mapping[str, Any], data: _Data, merged: bool) -> str:
     base = HUB_ID if log["base"] == BUNDLED else log["base"]
     lines = ["---"]
-    if re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", base):  # a folder on some machine names no model
+    if re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", base):  # a local folder does not identify a model
         lines += [f"base_model: {base}"]
         lines += [f"base_model_relation: {'finetune' if merged else 'adapter'}"]
     if log["base"] == BUNDLED:
@@ -172,7 +172,7 @@ def _training(log: Mapping[str, Any]) -> str:
 
 
 def command(log: Mapping[str, Any]) -> str:
-    """Return the command that trains the same again."""
+    """Return the command that repeats the training."""
     recipe, options = find_recipe(log["recipe"]), log["options"]
     parts = ["tfrnet prepare --recipe", recipe.name]
     if log["base"] != recipe.base:

@@ -1,7 +1,7 @@
 """What an oracle must never have seen: every item that the streams of some seeds forget.
 
-The digests of these items travel with the oracle's adapter. So anyone can check, without its
-training data, that a stream forgets nothing which the oracle was trained on.
+The digests of these items are saved with the oracle's adapter, so anyone can check, without its
+training data, that the oracle was not trained on anything that a stream forgets.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Forgotten:
         return sum(digest_of(item.example()) not in self.digests for item in split.forget)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values; none of the text can be had from them."""
+        """Return plain JSON values, from which the text cannot be recovered."""
         return {
             "schema": SCHEMA,
             "seeds": list(self.seeds),

@@ -35,7 +35,7 @@ class Recipe:
     options: FinetuneOptions
     base: str = BUNDLED
     max_length: int = 256
-    # Whether the streams of a seed forget parts of it, so that an oracle can do without them.
+    # Whether the streams of a seed forget parts of it, so that an oracle can be trained without.
     has_streams: bool = False
 
     def encoded(
@@ -47,7 +47,7 @@ class Recipe:
     ) -> list[Encoded]:
         """Return the training data, or its beginning; every answer ends with the end of the text.
 
-        What an oracle is to be `without` is left out.
+        Items in `without` are left out, for an oracle.
         """
         room = self.max_length - 1
         examples = self.examples(source, tokenizer)

@@ -82,7 +82,7 @@ def train(
 
 
 def save_adapter(prepared: Prepared, folder: Path) -> None:
-    """Write the adapter in half precision and its log; the folder appears whole or not at all."""
+    """Write the adapter in half precision and its log; the folder is created atomically."""
     with torch.no_grad():
         for parameter in prepared.model.parameters():
             if parameter.requires_grad:

@@ -34,7 +34,7 @@ _DPI = 150
 
 @contextmanager
 def figure_style() -> Iterator[None]:
-    """Draw and save inside of this; other users of matplotlib keep their settings."""
+    """Set the style within a `with` block; other users of matplotlib keep their settings."""
     try:
         import matplotlib
     except ImportError as error:
@@ -46,7 +46,7 @@ def figure_style() -> Iterator[None]:
 
 
 def new_figure(width: float, height: float, layout: str = "constrained") -> Figure:
-    """Return an empty figure of a size in inches that no window shows."""
+    """Return an empty figure of a size in inches, without a window."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout=layout)

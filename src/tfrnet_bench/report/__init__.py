@@ -1,4 +1,4 @@
-"""One HTML page of a bench run or of a state, to be read anywhere without a network."""
+"""A self-contained HTML page of a bench run or a state, readable offline."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ class MethodScores:
 
     @cached_property
     def streams(self) -> list[str]:
-        """The streams, in the order of their names."""
+        """The streams, sorted by name."""
         return sorted({result.stream for result in self.results})
 
     @cached_property

@@ -31,7 +31,7 @@ class _Mean:
 
 
 def facts(values: Mapping[str, object]) -> str:
-    """Return names and values as a list of definitions; what is empty is left out."""
+    """Return names and values as a definition list, without empty ones."""
     rows = "".join(
         f"<div><dt>{escape(name)}</dt><dd>{escape(str(value))}</dd></div>"
         for name, value in values.items()

@@ -1,7 +1,7 @@
-"""What nobody asked to change, and what it lost: fresh examples, text, siblings, fluency.
+"""Side effects on what should not change: fresh examples, text, sibling items and fluency.
 
-None of these examples is in a split's parts, so no method and no guard has ever seen them, and
-measuring them moves nothing else.
+None of these examples is in a split, so no method and no guard has ever seen them, and measuring
+them does not affect other results.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Bystanders:
 
 @dataclass(frozen=True)
 class Look:
-    """What a model makes of them at one time."""
+    """Measurements of the bystanders at one time."""
 
     losses: Mapping[str, Sequence[float]]
     siblings: Sequence[bool]
@@ -75,7 +75,7 @@ def siblings_of(split: Split, training: Sequence[Item]) -> list[Item]:
 
 
 def look(evaluator: Evaluator, bystanders: Bystanders) -> Look:
-    """Ask the model, as it is now."""
+    """Measure the current model."""
     losses = {
         group: _losses(evaluator, examples) for group, examples in bystanders.witnesses.items()
     }

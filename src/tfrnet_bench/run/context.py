@@ -87,7 +87,7 @@ class RunContext:
         return make_tofu_stream(self.machine.source, self.plan.tofu)
 
     def measure(self, loaded: LoadedModel, task: str, items: Sequence[Item]) -> TaskResult:
-        """Evaluate the model, as it is now, on these items."""
+        """Evaluate the current model on these items."""
         return evaluate_task(self.evaluator(loaded), find_task(task), items, task)
 
     def measure_untouched(

@@ -1,4 +1,4 @@
-"""Which cells an experiment is made of."""
+"""The cells of an experiment."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tfrnet_bench.run.variants import (
 from tfrnet_bench.run_folder import CellKey
 
 EXPERIMENTS = ("main", "ablation", "tofu", "structure", "robust")
-# What takes longest comes first, so that no process is left to work alone at the end.
+# The slowest cells come first, so that no process is left working alone at the end.
 _SLOWEST = ("llm-eraser", "npo", "simnpo", "o3", "asu")
 
 

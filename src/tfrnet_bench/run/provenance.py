@@ -63,7 +63,8 @@ def _git(folder: Path, *arguments: str) -> str:
 def model_identity(name: str) -> str:
     """Return a digest of a model's files, or of its name where it comes from the hub.
 
-    Of large files the size and both ends count: enough to tell one training run from another.
+    For large files only the size and both ends are hashed, which is enough to tell training runs
+    apart.
     """
     if name == BUNDLED:
         return _identity(bundled_gguf().resolve())

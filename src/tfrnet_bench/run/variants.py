@@ -24,7 +24,7 @@ class Variant:
 
     @property
     def acts(self) -> bool:
-        """Whether it does anything to the model."""
+        """Whether the variant changes the model."""
         return self.method != UNTOUCHED
 
     def settings(self) -> Settings | None:
@@ -73,9 +73,9 @@ def ablations(preset: str) -> list[Variant]:
 
 
 def structures(preset: str) -> list[Variant]:
-    """Return TFR-Net with and without recovery, and a control whose mask never moves.
+    """Return TFR-Net with and without recovery, and a control whose mask never changes.
 
-    Only the control shows what becomes of the relevant channels without any suppression.
+    Only the control shows how the relevant channels change without any suppression.
     """
     return [
         Variant("tfr", "tfr", preset),

@@ -1,4 +1,4 @@
-"""What variants, streams and tasks are called in tables and figures, and their order."""
+"""The names of variants, streams and tasks in tables and figures, and their order."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _LAST = ("tfr-paper", *ABLATIONS, CONTROL)
 
 @cache
 def variant_label(variant: str) -> str:
-    """Return what a variant is called; one of a method that is not installed keeps its name."""
+    """Return a variant's label; if its method is not installed, its name."""
     if variant in _CONTROLS:
         return _CONTROLS[variant]
     ending = next((ending for ending in _FORMS if variant.endswith(ending)), "")
@@ -51,7 +51,7 @@ def variant_label(variant: str) -> str:
 
 @cache
 def task_label(task: str) -> str:
-    """Return what a task or the stream of its items is called; it too may not be installed."""
+    """Return the label of a task or its stream; if the task is not installed, its name."""
     if task == "tofu":
         return "TOFU"
     try:

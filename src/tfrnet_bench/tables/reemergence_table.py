@@ -1,4 +1,4 @@
-"""Whether what one request forgot comes back under the requests after it."""
+"""Whether forgotten items come back during later requests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tfrnet_bench.seeds import UNDEFINED
 from tfrnet_bench.tables.labels import in_order, task_label, variant_label
 from tfrnet_bench.tables.table import Table
 
-# The requests that later ones had most occasion to undo.
+# The first requests, which later ones had the most chances to undo.
 _EARLY = 5
 
 
