@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 import threading
 from itertools import product
 
 import pytest
 
+from tfrnet.cli.main import main
 from tfrnet.evaluation import cache as module
 from tfrnet.evaluation.cache import Cache
 
@@ -199,3 +201,56 @@ def test_writers_and_readers_at_once_see_whole_entries(cache):
     assert wrong == []
     assert cache.get("k") == value
     assert len(list(cache.folder.iterdir())) == 1
+
+
+# For its owner alone
+
+
+def test_folder_entries_and_secret_are_for_their_owner_alone(cache):
+    cache.folder.mkdir(mode=0o755)  # as an earlier version made it
+    key = cache.key("m", "k", [], "cpu")
+    cache.put(key, [0.5])
+    modes = [path.stat().st_mode & 0o777 for path in (cache.folder, entry(cache, key))]
+    assert modes == [0o700, 0o600]
+    assert (cache.folder.with_name("kept.key")).stat().st_mode & 0o777 == 0o600
+
+
+def test_names_are_keyed_so_that_nobody_can_test_a_guess_by_them(cache, tmp_path):
+    other = Cache(tmp_path / "other" / "kept")
+    assert cache.key("m", "k", [1], "cpu") != other.key("m", "k", [1], "cpu")
+    assert cache.key("m", "k", [1], "cpu") == Cache(cache.folder).key("m", "k", [1], "cpu")
+
+
+def test_entries_of_an_earlier_version_which_may_hold_replies_are_removed(cache):
+    cache.folder.mkdir()
+    old = cache.folder / f"{'a' * 64}.json"
+    old.write_text('{"key": "a", "value": ["Jane Roe lives in Springfield"]}')
+    cache.key("m", "k", [], "cpu")
+    assert not old.exists()
+
+
+def test_purging_leaves_nothing(cache):
+    for number in range(3):
+        cache.put(cache.key("m", "k", [number], "cpu"), [number])
+    before = cache.key("m", "k", [0], "cpu")
+    size = sum(path.stat().st_size for path in cache.folder.iterdir())
+    assert cache.purge() == (3, size)
+    assert list(cache.folder.parent.rglob("*")) == [cache.folder]
+    assert cache.key("m", "k", [0], "cpu") != before
+    assert cache.size() == (0, 0)
+
+
+def test_the_command_shows_and_purges(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("TFRNET_CACHE", str(tmp_path))
+    cache = Cache()
+    cache.put(cache.key("m", "k", [], "cpu"), [0.5])
+    said = []
+    for options in ([], ["--purge"], ["--purge", "--json"]):
+        monkeypatch.setattr(sys, "argv", ["tfrnet", "cache", *options])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code == 0
+        said.append(capsys.readouterr().out)
+    assert said[0] == f"{cache.folder}: 1 entries, 0.0 MB\n"
+    assert said[1] == f"{cache.folder}: 1 entries, 0.0 MB removed\n"
+    assert json.loads(said[2])["entries"] == 0

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tfrnet.core.team import SOLO, Team
 from tfrnet.data.examples import Encoded, tokenise
@@ -18,13 +18,12 @@ from tfrnet.models.forward import input_device
 from tfrnet.models.generation import continue_texts
 from tfrnet.models.load import LoadedModel
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
 
 @dataclass
 class Evaluator:
-    """Scores answers and generates texts with one model, using the cache where possible.
+    """Scores answers and generates texts with one model; scores come from the cache where possible.
+
+    Generated texts are never cached: they may be what a model was made to forget.
 
     The model's digest is computed at every call, so weights or masks may change between calls.
     """
@@ -65,37 +64,26 @@ class Evaluator:
         if not prompts:
             return []
         max_prompt = max_length - max_new_tokens if max_length else None
-        tokenizer = self.loaded.tokenizer
-        inputs = {
-            "prompts": [tokenise(prompt, tokenizer) for prompt in prompts],
-            "options": [max_new_tokens, max_prompt, one_line],
-            # The text of a continuation depends on the tokenizer that decodes it.
-            "tokenizer": _tokenizer_facts(tokenizer),
-            "ends": [tokenizer.eos_token_id, self.loaded.model.generation_config.eos_token_id],
-        }
-
-        def compute() -> Any:
-            return continue_texts(
-                self.loaded,
-                prompts,
-                max_new_tokens,
-                self.batch_size,
-                max_prompt,
-                one_line,
-                self.advance,
-                self.team,
-            )
-
-        texts: list[str] = self._cached("generation", inputs, compute, len(prompts))
-        return texts
+        if self.team.size > 1:
+            tokens = [tokenise(prompt, self.loaded.tokenizer) for prompt in prompts]
+            options = [max_new_tokens, max_prompt, one_line]
+            self._agree("generation", [tokens, options], model_digest(self.loaded.model))
+        return continue_texts(
+            self.loaded,
+            prompts,
+            max_new_tokens,
+            self.batch_size,
+            max_prompt,
+            one_line,
+            self.advance,
+            self.team,
+        )
 
     def _cached(self, kind: str, inputs: Any, compute: Callable[[], Any], steps: int) -> Any:
         shared = self.team.size > 1
         digest = model_digest(self.loaded.model) if self.cache or shared else None
         if shared:
-            # Results of several processes are combined, so all must have the same model and inputs.
-            asked = hashlib.sha256(json.dumps([kind, inputs], sort_keys=True).encode()).hexdigest()
-            self.team.agree({"what is asked": asked[:16], "the model": (digest or "unknown")[:16]})
+            self._agree(kind, inputs, digest)
         if self.cache is None or digest is None:
             return compute()
         key = self.cache.key(digest, kind, inputs, input_device(self.loaded.model).type)
@@ -111,10 +99,7 @@ class Evaluator:
                 self.advance(steps)
         return value
 
-
-def _tokenizer_facts(tokenizer: PreTrainedTokenizerBase) -> Any:
-    """Return everything that determines how tokens become text."""
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    whole = backend.to_str() if backend is not None else sorted(tokenizer.get_vocab().items())
-    special = {name: str(token) for name, token in tokenizer.special_tokens_map.items()}
-    return [type(tokenizer).__name__, whole, special, str(tokenizer.init_kwargs)]
+    def _agree(self, kind: str, inputs: Any, digest: str | None) -> None:
+        """Raise if processes, whose results are combined, differ in their model or inputs."""
+        asked = hashlib.sha256(json.dumps([kind, inputs], sort_keys=True).encode()).hexdigest()
+        self.team.agree({"what is asked": asked[:16], "the model": (digest or "unknown")[:16]})
