@@ -229,6 +229,36 @@ def test_completions_go_on_while_a_request_is_worked_out(
         assert running.complete(prompt).headers["x-tfrnet-generation"] == "1"
 
 
+def test_a_request_that_takes_too_long_is_left_off_and_put_back(
+    tmp_path: Path, tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = tiny.requests(1)[0]
+    with primary(tmp_path / "state", tokenizer) as running:
+        service = running.service
+        net = service.primary.session.unlearner
+        arrived, go_on = threading.Event(), threading.Event()
+        real = net._mean_loss
+
+        def held(examples):
+            arrived.set()
+            assert go_on.wait(30)
+            return real(examples)
+
+        monkeypatch.setattr(net, "_mean_loss", held)
+        running.submit(request)
+        assert arrived.wait(30)
+        service.primary.stop(0.1)
+        assert not service.is_at_rest
+        assert service.primary.session.store.is_writable  # still locked: it may not be over yet
+        go_on.set()
+        end = time.monotonic() + 20
+        while not service.is_at_rest:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        assert service.primary.queue.find(request.id).state == "pending"
+        assert service.primary.session.store.generation == 0
+
+
 def test_a_client_that_leaves_in_mid_stream_frees_its_place(tmp_path: Path, tokenizer) -> None:
     with primary(tmp_path / "state", tokenizer) as running:
         body = {"prompt": "Item", "max_tokens": 110, "stream": True, "stop": ["never"]}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import resource
 import signal
 import socket
@@ -85,7 +86,7 @@ class Server(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
-        self._service = service
+        self.service = service
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -97,7 +98,7 @@ class Server(uvicorn.Server):
         """Begin to stop."""
         if self._loop:
             # Not here: a signal comes at any moment, also while a lock is held.
-            self._loop.call_soon_threadsafe(self._service.begin_to_stop)
+            self._loop.call_soon_threadsafe(self.service.begin_to_stop)
         super().handle_exit(sig, frame)
 
 
@@ -139,6 +140,10 @@ def run(server: Server, listening: socket.socket) -> None:
         # The server raises what it caught once more when it has ended.
         signal.signal(number, lambda *_: None)
     server.run([listening])
+    if not server.service.is_at_rest:
+        # A pass under way cannot be interrupted, and torch aborts if it outlives the interpreter.
+        # The state and its queue stay locked until the process is gone.
+        os._exit(0)
 
 
 def _allow_files(wanted: int) -> None:

@@ -129,6 +129,11 @@ class Service:
             "completions": {"waiting": self.engine.waiting, "under_way": self.engine.under_way},
         }
 
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether no request is in hand."""
+        return self.primary is None or self.primary.worker.is_at_rest
+
     def begin_to_stop(self) -> None:
         """Send listeners home and begin no other request; answers under way go on."""
         self.news.end()
@@ -183,8 +188,9 @@ class Primary:
         self._deliveries.stop()
         if self._on_commit:
             self._on_commit.stop(seconds)
-        self.session.close()
-        self._database.close()
+        if self.worker.is_at_rest:
+            self.session.close()
+            self._database.close()
 
     # What the queue and the worker tell
 

@@ -91,6 +91,11 @@ class Worker:
             self._changed.notify()
         return done
 
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether its thread has ended, or never begun."""
+        return not self._thread.is_alive()
+
     def begin_to_stop(self) -> None:
         """Begin no other request."""
         with self._changed:
