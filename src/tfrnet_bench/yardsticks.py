@@ -1,4 +1,4 @@
-"""The stricter measures of a stream's result; None for what an older result does not hold."""
+"""The honest measures of a stream's result; None for what an older result does not hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The paper's score and the stricter ones side by side, averaged over all streams of a run."""
+"""The paper's score and the honest ones side by side, averaged over all streams of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stricter Trade-off: only items requested so far count, and scores below chance earn nothing.
+"""The honest Trade-off: only items requested so far count, and scores below chance earn nothing.
 
 The paper's Trade-off counts all items of a stream, even those that no request has named yet, and
 rewards answers that are wrong on purpose. Accuracies and scores are percentages.
