@@ -25,6 +25,7 @@ from tfrnet.models.fingerprint import tokenizer_digest
 from tfrnet.state.applied import is_applied, refuse_applied
 from tfrnet.state.digests import example_digest, is_digest_of, request_digest
 from tfrnet.state.manifest import Manifest
+from tfrnet.state.new_state import NewState
 from tfrnet.state.signer import Signer
 from tfrnet.state.store import DEFAULT_KEEP, StateStore
 from tfrnet.unlearner import Report, Unlearner
@@ -56,7 +57,7 @@ class Session:
         self,
         model: PreTrainedModel,
         tokenizer: PreTrainedTokenizerBase,
-        state: str | Path | StateStore,
+        state: str | Path | StateStore | NewState,
         retain: Sequence[Example],
         *,
         method: str | None = None,
@@ -73,7 +74,9 @@ class Session:
     ) -> None:
         self.keep = keep
         self.team = team
-        folder, known = _opened(state, key)
+        folder, known, place = _opened(state, key)
+        # A new state that only a refused request was brought to is taken back.
+        self._place = place
         try:
             # First, since a method may add modules to the model.
             base, facts = known_fingerprint(model)
@@ -103,8 +106,7 @@ class Session:
                 team=team,
             )
         except BaseException:
-            if known:
-                known.close()
+            _let_go(known or place)
             raise
         name = model_name or getattr(model, "name_or_path", "") or type(model).__name__
         try:
@@ -112,7 +114,7 @@ class Session:
                 known.manifest.refuse_layout(folder, self.unlearner.layout())
             self._begin_together()
             known = known or StateStore.create(
-                folder,
+                place or folder,
                 lambda secret: self._manifest(name, base, bound, secret),
                 self.unlearner.state,
                 key,
@@ -121,8 +123,7 @@ class Session:
             self._sync()
         except BaseException:
             self.unlearner.detach()
-            if known:
-                known.close()
+            _let_go(known or place)
             raise
 
     def _begin_together(self) -> None:
@@ -163,7 +164,11 @@ class Session:
     def __enter__(self) -> Session:
         return self
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        refused = kind is not None and issubclass(kind, InputError)
+        if refused and self._place and self.store.lines == 1:
+            # Bound to the settings of a request that was not even tried, it would be in the way.
+            self._place.remove_state()
         self.close()
 
     def is_applied(self, request: Request) -> bool:
@@ -251,21 +256,28 @@ class Session:
 
 
 def _opened(
-    state: str | Path | StateStore, key: str | Path | None
-) -> tuple[Path, StateStore | None]:
-    """Return a state's folder, and its store if it exists, open for writing."""
+    state: str | Path | StateStore | NewState, key: str | Path | None
+) -> tuple[Path, StateStore | None, NewState | None]:
+    """Return a state's folder and the state itself, open for writing, or the place for it."""
     if isinstance(state, StateStore):
         if not state.is_writable:
             raise StateError(f"state {state.layout.folder} must be opened for writing first")
-        return state.layout.folder, state
+        return state.layout.folder, state, None
+    if isinstance(state, NewState):
+        return state.layout.folder, None, state
     folder = Path(state)
     if not StateStore.exists(folder):
         Signer(folder, named_key(key)).check("")
-        return folder, None
+        return folder, None, NewState(folder)
     store = StateStore.open(folder, write=True, key=key)
     for repair in store.repairs:
         warnings.warn(f"repaired {folder}: {repair}", TfrnetWarning, stacklevel=3)
-    return folder, store
+    return folder, store, None
+
+
+def _let_go(opened: StateStore | NewState | None) -> None:
+    if opened:
+        opened.close()
 
 
 def _affordable(size: int) -> int | None:

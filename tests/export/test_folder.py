@@ -2,6 +2,9 @@
 
 import errno
 import json
+import os
+import signal
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,8 +13,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tests import tiny
 from tests.exports import export_as, masked
-from tfrnet.core.errors import CheckFailedError, InputError
+from tfrnet.core.errors import CheckFailedError, InputError, StateError
 from tfrnet.export import parity
+from tfrnet.export.new_folder import new_folder
 
 pytestmark = pytest.mark.filterwarnings("ignore::tfrnet.core.errors.TfrnetWarning")
 IDS = torch.arange(1, 25).reshape(2, 12)
@@ -137,3 +141,28 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(
     with pytest.raises(InputError, match="No space left on device; nothing was exported"):
         export_as(form, masked_llama, tokenizer, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_export_left_is_removed_by_the_next_one(tmp_path: Path) -> None:
+    child = os.fork()
+    if child == 0:
+        with new_folder(tmp_path / "out") as partial:
+            (partial / "half").write_text("of a model")
+            (partial / "inside").mkdir()
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert len(list(tmp_path.iterdir())) == 1
+    with new_folder(tmp_path / "out") as partial:
+        (partial / "whole").write_text("model")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["whole"]
+
+
+def test_two_exports_to_one_folder_are_kept_apart(tmp_path: Path) -> None:
+    with (
+        new_folder(tmp_path / "out"),
+        pytest.raises(StateError, match="in use by this process"),
+        new_folder(tmp_path / "out"),
+    ):
+        pass
+    assert (tmp_path / "out").is_dir()

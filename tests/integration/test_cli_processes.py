@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -12,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.commands import Files, Tfrnet
+from tfrnet.state.store import StateStore
 
 SCRIPT = Path(sys.executable).with_name("tfrnet")
 
@@ -93,3 +96,61 @@ def test_a_reader_that_goes_away_is_no_traceback(files: Files) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.close()
         assert b"Traceback" not in process.stderr.read()
+
+
+# The process stops itself by a signal, at the moment that is to be tried.
+_STOPPED = """
+import os, sys
+number, moment, *arguments = sys.argv[1:]
+from tfrnet.cli import main as cli
+import tfrnet.session, tfrnet.models.load
+
+def strike(*given, **named):
+    os.kill(os.getpid(), int(number))
+    raise AssertionError("the signal was not heeded")
+
+if moment == "loading":
+    tfrnet.models.load.load_model = strike
+elif moment == "forgetting":
+    tfrnet.session.Session.forget = strike
+else:
+    from tfrnet.core import files
+    files.append = strike
+sys.argv = ["tfrnet", *arguments]
+cli.main()
+"""
+
+
+@pytest.mark.parametrize("moment", ["loading", "forgetting", "committing"])
+def test_sigterm_and_sighup_end_at_the_points_of_sigint_with_its_words(
+    files: Files, tmp_path: Path, moment: str
+) -> None:
+    said = []
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        state = shutil.copytree(files.state, tmp_path / str(int(number)) / "state")
+        command = [sys.executable, "-c", _STOPPED, str(int(number)), moment, "run"]
+        options = ["--stream", files.stream, *files.opening(state)]
+        finished = subprocess.run(
+            [str(part) for part in (*command, *options)],
+            capture_output=True,
+            text=True,
+            preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
+        )
+        said.append((finished.returncode, finished.stdout, finished.stderr))
+        assert finished.returncode == 130, finished.stderr
+        with StateStore.open(state, write=True) as store:
+            assert store.position.seen == 2
+    assert said[0] == said[1] == said[2]
+    assert len(said[0][2].splitlines()) == 1
+    assert said[0][2].startswith("tfrnet: error: interrupted")
+
+
+def test_a_hangup_that_nohup_ignores_is_ignored(files: Files, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _STOPPED, str(int(signal.SIGHUP)), "forgetting", "run"]
+    finished = subprocess.run(
+        [str(part) for part in (*command, "--stream", files.stream, *files.opening())],
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
+    )
+    assert "the signal was not heeded" in finished.stderr

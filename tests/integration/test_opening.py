@@ -11,11 +11,11 @@ import pytest
 import typer
 
 from tests import tiny
-from tests.integration.commands import Files, Tfrnet
+from tests.integration.commands import FAST, Files, Tfrnet
 from tfrnet.cli import opening
 from tfrnet.cli.main import build_app
 from tfrnet.cli.options import SessionOptions
-from tfrnet.core.errors import StateError
+from tfrnet.core.errors import InputError, StateError
 from tfrnet.session import Session
 from tfrnet.state.store import StateStore
 
@@ -101,3 +101,65 @@ def test_forget_and_run_take_the_same_options() -> None:
     assert taken["run"] == ["stream", *shared, "retry_rejected", "as_json"]
     required = {p.name for p in commands["run"].params if p.required}
     assert required == {"stream", "retain"}
+
+
+def test_the_place_of_a_new_state_is_locked_while_the_model_loads(
+    tfrnet: Tfrnet, files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise two runs could both load for minutes, and one of them for nothing."""
+    new, told, load = tmp_path / "new", [], opening.load
+
+    def slow(*arguments, **named):
+        told.append(ask_another_process(new))
+        return load(*arguments, **named)
+
+    monkeypatch.setattr(opening, "load", slow)
+    request = ["forget", "--request", files.request, *files.opening(new)]
+    assert tfrnet(*request, *FAST).code == 0
+    assert f"refused: state {new} is in use by process" in told[0]
+    assert ask_another_process(new) == ""
+
+
+@pytest.mark.parametrize("existed", [False, True])
+def test_a_request_that_is_refused_leaves_no_new_state(
+    tfrnet: Tfrnet, files: Files, tmp_path: Path, existed: bool
+) -> None:
+    """It would be bound to settings, a model and a guard with which nothing was ever done."""
+    new = tmp_path / "new"
+    if existed:
+        new.mkdir()
+    options = [*files.opening(new), "--set", "max_length=3", *FAST]
+    refused = tfrnet("forget", "--request", files.request, *options)
+    assert (refused.code, "max_length" in refused.error) == (2, True)
+    assert not StateStore.exists(new)
+    assert new.exists() == existed
+    assert tfrnet("forget", "--request", files.request, *files.opening(new), *FAST).code == 0
+
+
+def test_a_model_that_cannot_be_loaded_leaves_no_folder(
+    tfrnet: Tfrnet, files: Files, tmp_path: Path
+) -> None:
+    options = [*files.opening(tmp_path / "new"), "--model", "./no-such-model"]
+    assert tfrnet("run", "--stream", files.stream, *options).code == 2
+    assert not (tmp_path / "new").exists()
+
+
+def test_an_error_after_the_first_commit_leaves_the_state(
+    files: Files, tokenizer, tmp_path: Path
+) -> None:
+    with (
+        pytest.raises(InputError),
+        Session(tiny.make_model(), tokenizer, tmp_path / "new", tiny.examples(10)) as session,
+    ):
+        session.forget(tiny.requests(1, size=2)[0])
+        raise InputError("another request is refused")
+    assert StateStore.open(tmp_path / "new").position.seen == 1
+
+
+def test_export_and_generate_open_the_state_once(
+    tfrnet: Tfrnet, files: Files, openings: list[bool], tmp_path: Path
+) -> None:
+    for command in (["export", "--out", tmp_path / "out"], ["generate", "--prompt", "x"]):
+        openings.clear()
+        assert tfrnet(*command, "--state", files.state).code == 0
+        assert openings == [False]

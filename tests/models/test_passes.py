@@ -11,7 +11,7 @@ import transformers
 
 from tests import tiny
 from tfrnet import TFRConfig, TFRNet
-from tfrnet.core.errors import InputError
+from tfrnet.core.errors import InputError, TfrnetWarning
 from tfrnet.data.examples import Encoded, batches
 from tfrnet.masking.channels import find_channels
 from tfrnet.masking.mask import ChannelMask, FlattenedBatchError
@@ -160,6 +160,36 @@ def test_a_failed_pass_is_gone_before_a_smaller_one_is_tried():
 
     assert in_parts([0, 1, 2, 3], work) == [[0], [1], [2], [3]]
     assert len(held) == 3
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "CUDA error: CUBLAS_STATUS_INTERNAL_ERROR when calling `cublasGemmStridedBatchedEx(...)`",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
+        "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR",
+    ],
+)
+def test_a_library_that_lacks_memory_leads_to_smaller_passes_and_is_said(said):
+    def work(part: list[int]) -> list[int]:
+        if len(part) > 2:
+            raise RuntimeError(said)
+        return part
+
+    with pytest.warns(TfrnetWarning, match=r"_STATUS_\w+ in a pass of 4 examples"):
+        assert in_parts([0, 1, 2, 3], work) == [[0, 1], [2, 3]]
+
+
+@pytest.mark.parametrize(
+    "said", ["CUDA error: CUBLAS_STATUS_NOT_SUPPORTED", "device-side assert triggered"]
+)
+def test_another_error_of_a_library_is_not_taken_for_a_lack_of_memory(said):
+    def work(part: list[int]) -> list[int]:
+        raise RuntimeError(said)
+
+    with pytest.raises(RuntimeError, match=said):
+        in_parts([0, 1, 2, 3], work)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import typer
 
 import tfrnet
 from tfrnet.cli.sharing import is_shared
+from tfrnet.cli.signals import stopped_alike
 from tfrnet.core.errors import InputError, InterruptError, TfrnetError, TfrnetWarning
 from tfrnet.core.registry import Registry
 from tfrnet.core.text import printable
@@ -95,7 +96,8 @@ def main() -> None:
         typer.echo(_FIRST)
         sys.exit(0)
     try:
-        code = build_app()(standalone_mode=False)
+        with stopped_alike():
+            code = build_app()(standalone_mode=False)
     except TfrnetError as error:
         _fail(str(error), error.exit_code, error)
     except KeyboardInterrupt:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tfrnet.models.load import LoadedModel
     from tfrnet.session import Session
     from tfrnet.state.manifest import Manifest
+    from tfrnet.state.new_state import NewState
     from tfrnet.state.store import StateStore
 
 DEFAULT_MODEL = "smollm2-135m"
@@ -62,6 +63,8 @@ def open_session(
 
     With `may_be_done`, as in a stream, requests that are already applied are no error.
     """
+    from tfrnet.state.store import StateStore
+
     if options.method:
         find_method(options.method)
     retain = read_examples(options.retain)
@@ -70,9 +73,9 @@ def open_session(
     if guard:
         refuse_overlap(requests, guard, "guard data")
     with ExitStack() as until_handed_over:
-        store = _open_state(options.state, options.key, output)
-        if store:
-            until_handed_over.enter_context(store)
+        opened = _open_state(options.state, options.key, output)
+        until_handed_over.enter_context(opened)
+        store = opened if isinstance(opened, StateStore) else None
         config = _chosen_config(options, store.manifest if store else None)
         if store:
             _check_state(store, options, config, requests, may_be_done)
@@ -83,7 +86,7 @@ def open_session(
 
         session = Session(
             *loaded,
-            store or options.state,
+            opened,
             retain,
             guard=guard,
             method=options.method,
@@ -101,15 +104,16 @@ def open_session(
     return session
 
 
-def _open_state(folder: Path, key: Path | None, output: Output) -> StateStore | None:
-    """Open a state for writing, if there is one, so that it stays locked while the model loads."""
+def _open_state(folder: Path, key: Path | None, output: Output) -> StateStore | NewState:
+    """Open a state for writing, or a place for it: locked, also while the model loads."""
     from tfrnet.core.signing import named_key
+    from tfrnet.state.new_state import NewState
     from tfrnet.state.signer import Signer
     from tfrnet.state.store import StateStore
 
     if not StateStore.exists(folder):
         Signer(folder, named_key(key)).check("")
-        return None
+        return NewState(folder)
     store = StateStore.open(folder, write=True, key=key)
     for repair in store.repairs:
         output.note(f"repaired {folder}: {repair}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from tfrnet.core.errors import InputError
+from tfrnet.core.lock import FolderLock
 
 
 def refuse_existing(folder: Path) -> None:
@@ -21,15 +21,22 @@ def refuse_existing(folder: Path) -> None:
 
 @contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:
-    """Yield a folder beside the wanted one; it takes its place when nothing went wrong."""
+    """Yield a folder beside the wanted one; it takes its place when nothing went wrong.
+
+    It has a name of its own, so that what a killed export has left is used again, not kept for
+    ever. A lock keeps two exports to one folder apart.
+    """
     refuse_existing(folder)
+    partial = folder.parent / f".{folder.absolute().name}.exporting"
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+        partial.mkdir(parents=True, exist_ok=True)
+        lock = FolderLock(partial)
     except OSError as error:
         raise InputError(f"{folder} cannot be written: {error.strerror}") from error
     try:
+        _empty(partial)
         yield partial
+        (partial / "lock").unlink()
         partial.chmod(0o755)
         if folder.exists():
             folder.rmdir()
@@ -40,3 +47,14 @@ def new_folder(folder: Path) -> Iterator[Path]:
         raise InputError(f"{folder} cannot be written: {reason}; nothing was exported") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+        lock.release()
+
+
+def _empty(folder: Path) -> None:
+    for path in folder.iterdir():
+        if path.name == "lock":
+            continue
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()

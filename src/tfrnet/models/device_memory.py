@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 
 import torch
 from accelerate.utils.memory import clear_device_cache, should_reduce_batch_size
 
+# What libraries that torch calls say when they cannot have the memory they need for themselves; an
+# internal error is as a rule that, on a card that is nearly full or shared by many processes.
+_OF_LIBRARIES = re.compile(
+    r"(CUBLAS|CUDNN|CUSOLVER|CUSPARSE)_STATUS_(ALLOC_FAILED|INTERNAL_ERROR|NOT_INITIALIZED)"
+)
+
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Tell whether an error means that a device is out of memory.
+    """Tell whether an error means, or may well mean, that a device is out of memory."""
+    plain = isinstance(error, torch.OutOfMemoryError) or bool(should_reduce_batch_size(error))
+    return plain or library_error(error) is not None
 
-    Libraries that torch calls raise errors of their own for it.
-    """
-    return isinstance(error, torch.OutOfMemoryError) or bool(should_reduce_batch_size(error))
+
+def library_error(error: Exception) -> str | None:
+    """Return the name of a library's error that may stand for a lack of memory."""
+    found = _OF_LIBRARIES.search(str(error)) if isinstance(error, RuntimeError) else None
+    return found.group() if found else None
 
 
 def free_garbage() -> None:

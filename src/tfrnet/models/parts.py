@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import TypeVar
 
-from tfrnet.core.errors import InputError
-from tfrnet.models.device_memory import free_garbage, is_out_of_memory
+from tfrnet.core.errors import InputError, TfrnetWarning
+from tfrnet.models.device_memory import free_garbage, is_out_of_memory, library_error
 
 T = TypeVar("T")
 Work = Callable[[list[int]], T]
@@ -72,6 +73,13 @@ def _try(part: list[int], work: Work[T], done: list[T]) -> list[list[int]]:
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
+        if name := library_error(error):
+            warnings.warn(
+                f"{name} in a pass of {len(part)} examples is taken for a lack of memory; smaller "
+                "passes are tried",
+                TfrnetWarning,
+                stacklevel=2,
+            )
         middle = len(part) // 2
         return [part[:middle], part[middle:]] if middle else [part]
     return []

@@ -15,8 +15,8 @@ import hashlib
 import os
 import secrets
 import weakref
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -29,6 +29,7 @@ from tfrnet.state import generation_file, ledger
 from tfrnet.state.history import History
 from tfrnet.state.layout import Layout
 from tfrnet.state.manifest import Manifest
+from tfrnet.state.new_state import NewState, file_errors, refuse_headless
 from tfrnet.state.pointer import Pointer
 from tfrnet.state.position import Position
 from tfrnet.state.signer import Signer
@@ -88,9 +89,9 @@ class StateStore:
         """
         signer = Signer(folder, named_key(key))
         if not cls.exists(folder):
-            _refuse_headless(Layout(folder))
+            refuse_headless(Layout(folder))
             raise StateError(f"{folder} holds no state (no manifest.json)")
-        with _file_errors(folder, "opened"):
+        with file_errors(folder, "opened"):
             lock = FolderLock(folder) if write else None
             try:
                 return cls(folder, lock, signer)
@@ -102,7 +103,7 @@ class StateStore:
     @classmethod
     def create(
         cls,
-        folder: Path,
+        place: Path | NewState,
         make_manifest: Callable[[bytes], Manifest],
         state: State,
         key: str | Path | None = None,
@@ -111,24 +112,17 @@ class StateStore:
 
         `make_manifest` is given the secret of the keyed digests; `key` is as in `open`.
         """
+        folder = place.layout.folder if isinstance(place, NewState) else place
         signer = Signer(folder, named_key(key))
         signer.check("")
-        layout = Layout(folder)
-        with _file_errors(folder, "made"):
-            if unexpected := layout.unexpected_files():
-                raise StateError(
-                    f"{folder} holds other files ({unexpected[0]}); a new state needs a folder "
-                    "of its own"
-                )
-            files.make_folder(folder, files.PRIVATE_FOLDER)
-            files.make_folder(layout.generations, files.PRIVATE_FOLDER)
-            lock = FolderLock(folder)
-            try:
-                if cls.exists(folder):
-                    raise StateError(f"{folder} holds a state already")
-                _refuse_headless(layout)
+        with place if isinstance(place, NewState) else NewState(place) as new:
+            layout = new.layout
+            with file_errors(folder, "made"):
                 _discard([layout.generation(n) for n in layout.numbers()])
                 _write_first(layout, make_manifest, state, signer.first_key())
+            lock = new.take_lock()
+        with file_errors(folder, "opened"):
+            try:
                 return cls(folder, lock, signer)
             except BaseException:
                 lock.release()
@@ -289,7 +283,7 @@ class StateStore:
         old = self._older_than(self._oldest_kept(self.generation, keep))
         if old:
             self._commit({"kind": "pruned"}, None, keep)
-            with _file_errors(self.layout.folder, "pruned"):  # what the commit could not remove
+            with file_errors(self.layout.folder, "pruned"):  # what the commit could not remove
                 self._remove_older()
         return old
 
@@ -322,7 +316,7 @@ class StateStore:
         self._refuse_to_write()
         if record["kind"] != "key":
             self.begin_signing()
-        with _file_errors(self.layout.folder, "written"):
+        with file_errors(self.layout.folder, "written"):
             entry = self._next_entry(record, state, keep)
         in_ledger = False
         self._in_doubt = True
@@ -557,29 +551,6 @@ def _write_first(
     files.replace_file(layout.ledger, ledger.line(created), files.PRIVATE)
     Pointer(0, 1, created["hash"]).write(layout.pointer)
     files.replace_file(layout.manifest, manifest, files.PRIVATE)
-
-
-@contextmanager
-def _file_errors(folder: Path, doing: str) -> Iterator[None]:
-    """Turn an `OSError` into one line that names the folder."""
-    try:
-        yield
-    except OSError as error:
-        raise StateError(
-            f"state {folder} cannot be {doing}: {error.strerror} ({error.filename or folder})"
-        ) from error
-
-
-def _refuse_headless(layout: Layout) -> None:
-    """A state that has seen requests but lost its manifest is damaged, not absent."""
-    if layout.manifest.exists():
-        return
-    if not layout.ledger.is_file():
-        lost = layout.pointer.exists() or any(number > 0 for number in layout.numbers())
-    else:
-        lost = len(ledger.read(layout.ledger).entries) > 1
-    if lost:
-        raise StateError(f"{layout.manifest} is missing: the state is damaged")
 
 
 def _discard(paths: list[Path]) -> None:
