@@ -23,10 +23,19 @@ from pathlib import Path
 import pytest
 
 from tests.campaign.result import Result
-from tests.state.made_up import commit, contents, create, is_equal, made_up_state, make_state
+from tests.state.made_up import (
+    commit,
+    contents,
+    create,
+    generation_file,
+    is_equal,
+    made_up_state,
+    make_state,
+)
 from tfrnet.core.errors import TfrnetError
 from tfrnet.method_state import verify_state
 from tfrnet.state.backup import back_up
+from tfrnet.state.repair import opened_for_repair
 from tfrnet.state.restore import restore
 from tfrnet.state.store import StateStore
 
@@ -271,11 +280,33 @@ def _with_backup(folder: Path) -> None:
     back_up(folder / "state", folder / "state.tar")
 
 
+def _spoilt(folder: Path) -> None:
+    _three_commits(folder)
+    generation_file(folder / "state", 3).write_bytes(b"garbage")
+
+
+def _repair(folder: Path) -> None:
+    with opened_for_repair(folder / "state") as repair:
+        repair.carry_out()
+
+
+def _repaired(folder: Path, said_done: bool | None) -> str:
+    if said_done and _sound(folder / "state"):
+        return "it said that it repaired, and it did not"
+    _repair(folder)
+    # What was kept from being removed looks like an unfinished commit, and goes as such.
+    with StateStore.open(folder / "state", write=True) as store:
+        if not is_equal(store.load(), made_up_state(2)):
+            return "another generation was salvaged"
+    return _sound(folder / "state")
+
+
 WORKS = [
     Work("create", lambda folder: None, lambda f: create(f / "state").close(), _created),
     Work("commit", _one_commit, _writing(lambda store: commit(store, 2)), _moved(1, 2)),
     Work("rollback", _three_commits, _writing(lambda store: store.rollback(1)), _moved(3, 1)),
     Work("prune", _three_commits, _writing(lambda store: store.prune(1)), _pruned),
     Work("backup", _one_commit, lambda f: back_up(f / "state", f / "state.tar"), _backed_up),
+    Work("repair", _spoilt, _repair, _repaired),
     Work("restore", _with_backup, lambda f: restore(f / "state.tar", f / "back"), _restored),
 ]

@@ -73,9 +73,9 @@ def stream_entries(store: StateStore, split: Split) -> list[Entry]:
     The state after each of them must still be kept.
     """
     ledger = store.entries
-    if any(entry["kind"] == "rollback" for entry in ledger):
+    if any(entry["kind"] in ("rollback", "repair") for entry in ledger):
         raise InputError(
-            f"state {store.layout.folder} was rolled back: its stream has no one order"
+            f"state {store.layout.folder} was rolled back or repaired: its stream has no one order"
         )
     entries = [entry for entry in ledger if entry["kind"] == "request"]
     wanted = [request.id for request in split.requests()]

@@ -16,9 +16,14 @@ if TYPE_CHECKING:
 
 def write(path: Path, state: State, number: int) -> None:
     """Write a generation, durably."""
+    files.replace_file(path, to_bytes(state, number), files.PRIVATE)
+
+
+def to_bytes(state: State, number: int) -> bytes:
+    """Return the content of a generation's file."""
     from tfrnet.core.tensors import tensors_file
 
-    files.replace_file(path, tensors_file(state.tensors(), _facts(number)), files.PRIVATE)
+    return tensors_file(state.tensors(), _facts(number))
 
 
 def parse(data: bytes, path: Path) -> TensorState:

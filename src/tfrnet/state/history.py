@@ -67,9 +67,15 @@ class History:
             # Undone requests may be asked for again, rejected ones tried again.
             self._latest = self._latest_of[entry["to"]]
             self._standing = None
+        elif entry["kind"] == "repair":
+            self._begin_anew(entry)
         self.generation = entry["generation"]
         self.digests[self.generation] = entry["state_after"]
         self._latest_of[self.generation] = self._latest
+
+    def standing_at(self, generation: int) -> Standing:
+        """Return the requests that are applied and rejected once a generation is returned to."""
+        return self._now() if generation == self.generation else self._at(generation)
 
     def totals_after(self, entry: Mapping[str, Any]) -> dict[str, int]:
         """Return how many requests are seen, applied and rejected once an entry is taken in."""
@@ -83,6 +89,20 @@ class History:
                 rejected += not was_rejected
         seen = self.requests_seen + (entry["kind"] == "request")
         return {"seen": seen, "applied": applied, "rejected": rejected}
+
+    def _begin_anew(self, entry: Mapping[str, Any]) -> None:
+        """Take over what a repair found to be applied and rejected; lines before it may be lost."""
+        self._latest, self._standing = _NOTHING, Standing({}, {})
+        for name, accepted in (("rejected", False), ("applied", True)):
+            for request_id, digest in entry[name].items():
+                self._add_request(
+                    {
+                        "id": request_id,
+                        "request_digest": digest,
+                        "outcome": "accepted" if accepted else "rejected",
+                    }
+                )
+        self.requests_seen = entry["totals"]["seen"]
 
     def _add_request(self, entry: Mapping[str, Any]) -> None:
         accepted = entry["outcome"] == "accepted"

@@ -78,7 +78,7 @@ def read(path: Path, length: int | None = None) -> LedgerContent:
     entries: list[dict[str, Any]] = []
     previous = GENESIS
     for number, text in enumerate(data[:whole].split(b"\n")[:-1], start=1):
-        entry = _parsed(text)
+        entry = parsed(text)
         if entry is None or entry["previous"] != previous:
             raise StateError(
                 f"{path} is damaged: line {number} does not follow from the line before it"
@@ -91,7 +91,7 @@ def read(path: Path, length: int | None = None) -> LedgerContent:
 def read_first(path: Path) -> dict[str, Any]:
     """Return the entry that a ledger begins with, or nothing where its first line is not one."""
     with _missing_is_damage(path), path.open("rb") as file:
-        entry = _parsed(file.readline(_BLOCK).removesuffix(b"\n"))
+        entry = parsed(file.readline(_BLOCK).removesuffix(b"\n"))
     return entry if entry and entry["previous"] == GENESIS else {}
 
 
@@ -123,9 +123,9 @@ def _tail(data: bytes, begin: int) -> Tail | None:
     entries: list[dict[str, Any]] = []
     length = 0
     for number, text in enumerate(texts):
-        entry = _parsed(text)
+        entry = parsed(text)
         if entry is None or (entries and entry["previous"] != entries[-1]["hash"]):
-            if any(map(_parsed, [*texts[number:], torn])):
+            if any(map(parsed, [*texts[number:], torn])):
                 return None
             break
         entries.append(entry)
@@ -133,7 +133,7 @@ def _tail(data: bytes, begin: int) -> Tail | None:
     return Tail(entries, begin + length, len(data) - length) if entries else None
 
 
-def _parsed(text: bytes) -> dict[str, Any] | None:
+def parsed(text: bytes) -> dict[str, Any] | None:
     """Return a line's entry, or None where its bytes are not those that were hashed."""
     try:
         entry: dict[str, Any] = json.loads(text)

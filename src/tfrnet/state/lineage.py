@@ -19,8 +19,11 @@ def line_in_effect(entries: Entries, request_id: str) -> tuple[int, Mapping[str,
         number, line = made[generation]
         if line["kind"] == "request" and line["id"] == request_id:
             return number, line
-        # A return takes over an earlier generation; anything else follows the one before.
-        generation = line["to"] if "to" in line else generation - 1
+        if line["kind"] == "repair" and request_id not in line["applied"]:
+            return None
+        # A return takes over an earlier generation; anything else follows the one before. What a
+        # repair took over may come from lines that are lost: then the way goes on before them.
+        generation = min(line.get("to", line.get("salvaged", generation)), generation - 1)
     return None
 
 
@@ -37,6 +40,8 @@ def why_not_in_effect(entries: Entries, request_id: str) -> str:
     undone = next(
         entry
         for entry in entries[entries.index(last) :]
-        if "to" in entry and entry["to"] < last["generation"]
+        if ("to" in entry and entry["to"] < last["generation"])
+        or (entry["kind"] == "repair" and request_id not in entry["applied"])
     )
-    return f"{name} was applied at {last['time']} and rolled back at {undone['time']}"
+    how = "lost with damage, as the repair found" if undone["kind"] == "repair" else "rolled back"
+    return f"{name} was applied at {last['time']} and {how} at {undone['time']}"

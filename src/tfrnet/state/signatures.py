@@ -49,6 +49,14 @@ def key_after(entry: Mapping[str, Any]) -> str:
     return str(entry.get("public_key") or entry.get("signer") or "")
 
 
+def is_signed_by(entry: Mapping[str, Any], public_key: str) -> bool:
+    """Tell whether a line bears the signature of a key, wherever it stands."""
+    body = _without(entry, "hash", "signature")
+    return entry.get("signer") == public_key and _has_signed(
+        public_key, body, entry.get("signature")
+    )
+
+
 def check_signatures(entries: Sequence[Mapping[str, Any]]) -> Signatures:
     """Check that every line is this ledger's own and signed by the key then in force.
 

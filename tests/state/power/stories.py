@@ -137,7 +137,8 @@ STORIES = [
 def fixed() -> Iterator[None]:
     """Let clock and chance stand still."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tfrnet.state.store.now", lambda: "2026-01-01T00:00:00+00:00")
+        for module in ("store", "repair"):
+            patch.setattr(f"tfrnet.state.{module}.now", lambda: "2026-01-01T00:00:00+00:00")
         patch.setattr(secrets, "token_bytes", lambda count: bytes(range(count)))
         patch.setattr(os, "fsync", lambda descriptor: None)  # nothing is cut off for real
         yield
@@ -174,15 +175,16 @@ def try_cuts(
         for number, cut in enumerate(cuts(recording, sector, most, seed)):
             tally.rebuilt += 1
             left = disk / "left"
-            _rebuild(cut, left)
+            rebuild(cut, left)
             if problem := _problem(story, cut, left / "state", moments):
                 tally.wrong.append(f"{story.name}, state {number} (sector {sector}): {problem}")
             shutil.rmtree(left)
     return tally
 
 
-def _rebuild(cut: Cut, folder: Path) -> None:
-    folder.mkdir()
+def rebuild(cut: Cut, folder: Path) -> None:
+    """Write what a cut left into a new folder."""
+    folder.mkdir(parents=True)
     for name, data in cut.contents.items():
         if data is None:
             (folder / name).mkdir()

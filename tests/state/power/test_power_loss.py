@@ -6,17 +6,20 @@ Unsynced writes are missing, in another order, or torn at sectors of 512 or 4,09
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.state.made_up import contents, make_state
+from tests.state.made_up import commit, contents, generation_file, make_state
 from tests.state.power.disk import cuts
 from tests.state.power.recorder import Rename, Sync, Write, record
-from tests.state.power.stories import STORIES, Story, try_cuts
+from tests.state.power.stories import STORIES, Story, fixed, rebuild, try_cuts
 from tfrnet.core import files
 from tfrnet.state.backup import back_up
+from tfrnet.state.repair import opened_for_repair
 from tfrnet.state.restore import restore
+from tfrnet.state.store import StateStore
 
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.name)
@@ -52,6 +55,36 @@ def test_a_restore_that_is_cut_off_is_whole_or_not_there(tmp_path: Path) -> None
             if name.startswith("back/") and name != "back/lock" and data is not None
         }
         assert found in (({}, whole) if not cut.ended else (whole,))
+
+
+def repair(folder: Path) -> None:
+    with opened_for_repair(folder) as repair:
+        repair.carry_out()
+
+
+def gone_on(folder: Path) -> dict[str, bytes]:
+    """Return the files after one more request, which removes what is old."""
+    with StateStore.open(folder, write=True) as store:
+        commit(store, 9)
+    return contents(folder)
+
+
+@pytest.mark.parametrize("most", [2, pytest.param(None, marks=pytest.mark.slow)])
+def test_a_repair_that_is_cut_off_is_done_by_the_next(tmp_path: Path, most: int | None) -> None:
+    (tmp_path / "disk").mkdir()
+    state = make_state(tmp_path / "disk" / "state", 3)
+    (state / "current.json").unlink()
+    generation_file(state, 3).write_bytes(b"garbage")
+    with fixed():
+        recording = record(tmp_path / "disk", [lambda: repair(state)])
+        whole = gone_on(state)
+        for number, cut in enumerate(cuts(recording, 512, most)):
+            left = tmp_path / "left" / str(number)
+            rebuild(cut, left)
+            repair(left / "state")
+            assert gone_on(left / "state") == whole
+            shutil.rmtree(left)
+    assert number > 20
 
 
 @pytest.mark.slow

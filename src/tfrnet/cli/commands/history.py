@@ -9,7 +9,7 @@ from tfrnet.cli.output import Output
 
 
 def command(state: opt.State = opt.DEFAULT_STATE, as_json: opt.AsJson = False) -> int:
-    """List the events of a state: requests with their outcome, rollbacks and imports."""
+    """List the events of a state: requests with their outcome, rollbacks, repairs and imports."""
     from tfrnet.state.store import StateStore
 
     output = Output(as_json)
@@ -29,6 +29,11 @@ def _line(entry: dict[str, Any]) -> str:
         return f"{start}created"
     if entry["kind"] == "rollback":
         return f"{start}rolled back to generation {entry['to']}"
+    if entry["kind"] == "repair":
+        return (
+            f"{start}repaired: generation {entry['salvaged']} salvaged, "
+            f"{entry['lost_lines']} lines lost, {len(entry['applied'])} requests applied"
+        )
     if entry["kind"] == "import":
         return f"{start}imported from an adapter of state {entry['from'][:12]}"
     if entry["kind"] == "key":
