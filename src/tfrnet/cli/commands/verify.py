@@ -55,5 +55,8 @@ def command(
         checks = verify_state(state, kept)
     output.checks("verify", {"state": str(state)}, checks)
     if failed := [check for check in checks if not check.passed]:
-        raise CheckFailedError(f"state {state} failed {len(failed)} of {len(checks)} checks")
+        raise CheckFailedError(
+            f"state {state} failed {len(failed)} of {len(checks)} checks; 'tfrnet repair' says what "
+            "can be saved"
+        )
     return 0
