@@ -104,7 +104,7 @@ def test_the_adapters_differ():
 def merged(monkeypatch):
     """Replace the merging by a note of what is merged into what."""
     monkeypatch.setattr(load, "converted_gguf", lambda path: path.stem)
-    monkeypatch.setattr(load, "merged_adapter", lambda adapter, base: (adapter, base))
+    monkeypatch.setattr(load, "merged_adapter", lambda adapter, base, trust: (adapter, base))
 
 
 @pytest.mark.parametrize("name", BACKBONES)

@@ -61,7 +61,7 @@ def test_the_method_is_found_with_the_fact_sheets_numbers() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"trained": "full"}, "prunes channels of weights that stay as they are.*trained=lora"),
+        ({"trained": "full"}, "prunes channels of frozen weights.*trained=lora"),
         ({"trained": "half"}, "trained must be lora"),
         ({"layers": ()}, "budget=0"),
         ({"layers": (-1,)}, "at least 0"),

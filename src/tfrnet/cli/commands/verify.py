@@ -56,7 +56,7 @@ def command(
     output.checks("verify", {"state": str(state)}, checks)
     if failed := [check for check in checks if not check.passed]:
         raise CheckFailedError(
-            f"state {state} failed {len(failed)} of {len(checks)} checks; 'tfrnet repair' says what "
-            "can be saved"
+            f"state {state} failed {len(failed)} of {len(checks)} checks; 'tfrnet repair' says "
+            "what can be saved"
         )
     return 0
