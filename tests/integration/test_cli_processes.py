@@ -125,8 +125,14 @@ cli.main()
 def test_sigterm_and_sighup_end_at_the_points_of_sigint_with_its_words(
     files: Files, tmp_path: Path, moment: str
 ) -> None:
-    said = []
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    said, asked = [], (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def heed() -> None:
+        # Whoever runs the tests in the background may ignore some of them, and that is inherited.
+        for number in asked:
+            signal.signal(number, signal.SIG_DFL)
+
+    for number in asked:
         state = shutil.copytree(files.state, tmp_path / str(int(number)) / "state")
         command = [sys.executable, "-c", _STOPPED, str(int(number)), moment, "run"]
         options = ["--stream", files.stream, *files.opening(state)]
@@ -134,7 +140,7 @@ def test_sigterm_and_sighup_end_at_the_points_of_sigint_with_its_words(
             [str(part) for part in (*command, *options)],
             capture_output=True,
             text=True,
-            preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
+            preexec_fn=heed,
         )
         said.append((finished.returncode, finished.stdout, finished.stderr))
         assert finished.returncode == 130, finished.stderr
