@@ -147,7 +147,7 @@ def _lead(
     options: argparse.Namespace,
     device: torch.device,
 ) -> dict[str, Any]:
-    message = Load(options.shape, "auto")
+    message = Load(options.shape, "auto", trust_remote_code=False)
     team.broadcast(message)
     loaded = load_together(team, lambda: load(message))
     writer = Writer(options.shape, _LENGTH)

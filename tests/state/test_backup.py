@@ -314,6 +314,25 @@ def test_prune_keeps_the_first_the_newest_and_every_line(folder: Path) -> None:
     assert_sound(folder)
 
 
+def test_a_pruning_that_was_cut_off_is_finished_and_recorded_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut(path: Path) -> None:
+        raise OSError(5, "cut off")
+
+    with StateStore.open(folder, write=True) as store, monkeypatch.context() as broken:
+        broken.setattr(files, "remove", cut)
+        with pytest.raises(StateError, match="cut off"):
+            store.prune(1)
+    ledger = (folder / "ledger.jsonl").read_bytes()
+    assert ledger.count(b'"pruned"') == 1
+    with StateStore.open(folder, write=True) as store:
+        assert store.prune(1) == [1, 2]
+        assert store.layout.numbers() == [0, 3]
+    assert (folder / "ledger.jsonl").read_bytes() == ledger
+    assert_sound(folder)
+
+
 def test_prune_needs_a_state_that_is_open_for_writing(folder: Path) -> None:
     with pytest.raises(StateError, match="opened for writing"):
         StateStore.open(folder).prune(1)

@@ -280,9 +280,11 @@ class StateStore:
         The ledger records it, so that a pruned generation can be told from a lost one.
         """
         self._refuse_to_write()
-        old = self._older_than(self._oldest_kept(self.generation, keep))
+        oldest = self._oldest_kept(self.generation, keep)
+        old = self._older_than(oldest)
         if old:
-            self._commit({"kind": "pruned"}, None, keep)
+            if oldest != self.position.oldest:  # else a pruning that was cut off has recorded it
+                self._commit({"kind": "pruned"}, None, keep)
             with file_errors(self.layout.folder, "pruned"):  # what the commit could not remove
                 self._remove_older()
         return old

@@ -25,6 +25,7 @@ def source(tmp_path_factory):
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_answer_ends_the_text(name, source):
     tokenizer = tiny.make_tokenizer()
+    tokenizer.chat_template = "{% for message in messages %}{{ message.content }}\n{% endfor %}"
     rows = RECIPES[name].encoded(source, tokenizer)
     assert rows
     assert all(row.ids[-1] == tokenizer.eos_token_id for row in rows)
