@@ -38,11 +38,11 @@ def run(count: int, seed: int, work: Path) -> Result:
 
 
 def _write(folder: Path, end: float, seed: int) -> int:
-    """Commit, prune and roll back without a pause; return how many commits there were."""
+    """Commit, prune and roll back without a pause, at least twice; return how often."""
     chance = random.Random(seed)
     number = 0
     with StateStore.open(folder, write=True) as store:
-        while time.monotonic() < end:
+        while time.monotonic() < end or number < 2:
             number += 1
             keep = chance.choice([1, 2, 5])
             if chance.random() < 0.1:
