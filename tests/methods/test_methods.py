@@ -253,6 +253,14 @@ def test_the_guard_can_wrap_any_method(name, trained):
     assert free.accepted
 
 
+@pytest.mark.parametrize(("name", "trained"), USUAL)
+def test_what_was_not_measured_is_not_recorded(name, trained):
+    outcome = make(name, trained).forget(STREAM[0])
+    assert outcome.retain_loss_before is None
+    of_a_mask = ("selected", "recovery_pool", "recovered", "suppressed_now", "dormant", "capacity")
+    assert [getattr(outcome, size) for size in of_a_mask] == [None] * len(of_a_mask)
+
+
 def test_an_interrupted_request_leaves_no_trace():
     unlearner = make("ga", "full")
     before = logits(unlearner)

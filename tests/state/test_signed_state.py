@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -131,6 +132,9 @@ def spoil(key: Path, how: str) -> Path | None:
         make_key(key)
     elif how == "no key":
         key.write_text("something else")
+    elif how == "a folder":
+        key.unlink()
+        key.mkdir()
     return key
 
 
@@ -142,6 +146,7 @@ def spoil(key: Path, how: str) -> Path | None:
         ("open to others", r"is open to others \(mode 0644\)"),
         ("another", r"is key \w{16}, but state .* is signed by key \w{16}$"),
         ("no key", "is not an Ed25519 private key in PEM$"),
+        ("a folder", r"key\.pem is not a file$"),
     ],
 )
 def test_a_signed_state_is_not_written_to_without_its_key(
@@ -167,6 +172,19 @@ def test_a_bad_key_is_refused_before_a_new_state_is_made(
     with pytest.raises(InputError):
         create(tmp_path / "state", key)
     assert not (tmp_path / "state").exists()
+
+
+def test_a_key_that_may_not_be_read_is_one_clear_line(key: Path) -> None:
+    make_key(key)
+    key.chmod(0)
+    user = os.geteuid()
+    if user == 0:  # who may read everything
+        os.seteuid(65534)
+    try:
+        with pytest.raises(InputError, match=r"key\.pem cannot be read: Permission denied$"):
+            read_key(key)
+    finally:
+        os.seteuid(user)
 
 
 def test_a_key_inside_the_state_is_refused(tmp_path: Path, folder: Path) -> None:
