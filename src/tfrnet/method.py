@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tfrnet.core.registry import Registry
 
 if TYPE_CHECKING:
+    from tfrnet.core.settings import Settings
     from tfrnet.unlearner import Unlearner
 
 METHODS = Registry("method", "tfrnet.methods", "tfrnet.methods", "METHOD", "method")
@@ -22,3 +23,9 @@ def find_method(name: str) -> type[Unlearner[Any]]:
     """Return a method by its name."""
     method: type[Unlearner[Any]] = METHODS.find(name)
     return method
+
+
+def find_config(name: str) -> type[Settings]:
+    """Return the class of a method's settings; for our own methods without importing torch."""
+    found: type[Settings] | None = METHODS.find_part(name, "config")
+    return find_method(name).config_class if found is None else found

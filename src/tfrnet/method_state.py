@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from tfrnet.core.errors import InputError, StateError
 from tfrnet.core.settings import Settings
-from tfrnet.core.tensors import State, TensorState
 from tfrnet.data.examples import Example
-from tfrnet.method import find_method
-from tfrnet.models.fingerprint import ModelFacts, fingerprint, tokenizer_digest
+from tfrnet.masking.strength import MaskStrength
+from tfrnet.method import find_config, find_method
 from tfrnet.state.check import Check
 from tfrnet.state.digests import example_digest
 from tfrnet.state.evidence import NOTHING_KEPT, Kept
@@ -23,15 +22,19 @@ from tfrnet.state.manifest import Manifest
 from tfrnet.state.store import StateStore
 from tfrnet.state.verify import verify
 
+# Whoever only looks at a state should not wait for torch.
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from tfrnet.core.arrays import Arrays
+    from tfrnet.core.tensors import State
 
 
 def settings_of(manifest: Manifest) -> Settings:
     """Return the settings that a state was made with."""
     try:
-        return find_method(manifest.method).config_class.from_record(manifest.config)
+        return find_config(manifest.method).from_record(manifest.config)
     except InputError as error:
         raise StateError(f"the manifest's config cannot be used: {error}") from None
 
@@ -59,7 +62,7 @@ def guard_of(store: StateStore, data: Sequence[Example]) -> list[Example]:
 
 def has_mask(store: StateStore) -> bool:
     """Tell whether a state is a mask over channels."""
-    return find_method(store.manifest.method).has_mask
+    return find_config(store.manifest.method).has_mask
 
 
 def mask_of(store: StateStore, generation: int | None = None) -> torch.Tensor:
@@ -78,6 +81,14 @@ def dormant_threshold_of(store: StateStore) -> float:
     return threshold
 
 
+def strength_of(store: StateStore) -> MaskStrength | None:
+    """Return how strong a state's mask is now; None for methods without a mask."""
+    # Other states may be as large as their model and hold nothing to count.
+    if not has_mask(store):
+        return None
+    return MaskStrength.of(store.arrays()["mask"], dormant_threshold_of(store))
+
+
 def verify_state(folder: Path, kept: Kept = NOTHING_KEPT) -> list[Check]:
     """Check a state folder without changing it, and against what was kept of it elsewhere."""
     return verify(folder, _problem, kept)
@@ -87,6 +98,8 @@ def refuse_other_model(
     store: StateStore, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None
 ) -> None:
     """Raise if a state belongs to another base model, or, where one is given, tokenizer."""
+    from tfrnet.models.fingerprint import ModelFacts, fingerprint, tokenizer_digest
+
     manifest, folder = store.manifest, store.layout.folder
     manifest.refuse_base(folder, fingerprint(model))
     found = asdict(ModelFacts.of(model)) if manifest.bound else {}
@@ -120,6 +133,6 @@ def apply_state(
     return effect
 
 
-def _problem(store: StateStore, state: TensorState) -> str:
-    method = find_method(store.manifest.method)
-    return method.state_problem(state.tensors(), store.manifest.channels)
+def _problem(store: StateStore, arrays: Arrays) -> str:
+    config = find_config(store.manifest.method)
+    return config.state_problem(arrays, store.manifest.channels)

@@ -247,7 +247,8 @@ class Session:
         """Commit tensors that were made elsewhere as the next generation; the others stay."""
         net = self.unlearner
         state = net.read_state(net.state.tensors() | dict(tensors))
-        if problem := net.state_problem(state.tensors(), net.layout()):
+        arrays = {name: tensor.cpu().numpy() for name, tensor in state.tensors().items()}
+        if problem := net.config_class.state_problem(arrays, net.layout()):
             raise InputError(f"what is to be taken in does not fit the state: {problem}")
         try:
             self.store.commit({"kind": "import"} | dict(record), state, self.keep)

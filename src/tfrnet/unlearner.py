@@ -57,13 +57,10 @@ class Unlearner(ABC, Generic[S]):
     Without retain data (None) a state can be used, and `forget` must be given the data.
     """
 
-    # The name on the command line, the name in tables, and a one-line description.
+    # The name on the command line and the name in tables.
     method: ClassVar[str]
     label: ClassVar[str]
-    about: ClassVar[str]
     config_class: ClassVar[type[Settings]]
-    # Whether its states contain a mask over channels, the tensor `mask`.
-    has_mask: ClassVar[bool] = False
     # Whether its states can be exported as an ordinary model, and if not, why.
     exportable: ClassVar[bool] = True
     why_not_exportable: ClassVar[str] = "no ordinary weights act like it"
@@ -148,14 +145,6 @@ class Unlearner(ABC, Generic[S]):
     @abstractmethod
     def read_state(cls, tensors: Mapping[str, torch.Tensor]) -> S:
         """Return the state with the given tensors."""
-
-    @classmethod
-    def state_problem(cls, tensors: Mapping[str, torch.Tensor], layout: list[list[Any]]) -> str:
-        """Return what is wrong with a state's tensors, or nothing."""
-        for name, tensor in tensors.items():
-            if not bool(tensor.isfinite().all()):
-                return f"{name} holds values that are not finite"
-        return ""
 
     def _automatic_passes(self, gradient_checkpointing: bool, compiled: bool) -> Passes:
         """Choose the size of passes if the user does not."""

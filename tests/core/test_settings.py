@@ -6,7 +6,7 @@ import pytest
 
 from tfrnet import TFRConfig
 from tfrnet.core.errors import InputError
-from tfrnet.methods.npo import NPOConfig
+from tfrnet.methods.npo.config import NPOConfig
 
 IDLE = {
     "solve": ["suppress_strength", "recover_strength", "retain_gain", "step_guard", "give_back"],

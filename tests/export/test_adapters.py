@@ -13,7 +13,7 @@ from tests.exports import export_as, few_changed, masked
 from tfrnet.core.errors import InputError
 from tfrnet.masking.fold import folded_tensors
 from tfrnet.masking.mask import ChannelMask
-from tfrnet.methods.npo import METHOD as NPO
+from tfrnet.methods.npo.method import METHOD as NPO
 
 pytestmark = pytest.mark.filterwarnings("ignore::tfrnet.core.errors.TfrnetWarning")
 IDS = torch.arange(1, 25).reshape(2, 12)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.commands import Files, Tfrnet
+from tfrnet.method import method_names
 from tfrnet.state.store import StateStore
 
 SCRIPT = Path(sys.executable).with_name("tfrnet")
@@ -52,10 +53,30 @@ def children_seconds() -> float:
     ids=["import", "config", "help", "help of a command"],
 )
 def test_import_and_help_do_not_load_torch_and_answer_at_once(code: str) -> None:
+    answers_at_once(code, {"torch", "transformers", "numpy", "safetensors"})
+
+
+@pytest.mark.parametrize("command", ["status", "history", "verify", "head"])
+def test_commands_that_look_at_a_state_do_not_load_torch(command: str, files: Files) -> None:
+    answers_at_once(as_command(command, "--state", files.state), {"torch", "transformers"})
+
+
+@pytest.mark.parametrize("method", method_names())
+def test_settings_do_not_load_torch(method: str) -> None:
+    answers_at_once(as_command("settings", "--method", method), {"torch", "transformers"})
+
+
+def as_command(*arguments: object) -> str:
+    words = ["tfrnet", *map(str, arguments)]
+    return f"import sys; sys.argv = {words!r}; from tfrnet.cli.main import main; main()"
+
+
+def answers_at_once(code: str, without: set[str]) -> None:
+    """Check that a piece of code takes less than a second, and imports none of some packages."""
     check = (
         "import atexit, sys\n"
-        "atexit.register(lambda: print(*sorted({'torch', 'transformers', 'numpy', 'safetensors'}"
-        " & set(sys.modules)), file=sys.stderr))\n"
+        f"atexit.register(lambda: print('loaded', *sorted({without!r} & set(sys.modules)), "
+        "file=sys.stderr))\n"
     )
     seconds = []
     for _ in range(3):
@@ -65,7 +86,7 @@ def test_import_and_help_do_not_load_torch_and_answer_at_once(code: str) -> None
         )
         seconds.append(children_seconds() - started)
         assert finished.returncode == 0, finished.stderr
-        assert finished.stderr.split() == []
+        assert finished.stderr.split("\n")[-2] == "loaded"
         if seconds[-1] < 1:
             break
     assert min(seconds) < 1

@@ -444,7 +444,7 @@ def test_every_method_says_what_it_is_and_unknown_ones_are_refused():
         method = find_method(name)
         assert method.method == name
         assert method.label
-        assert method.about
+        assert method.config_class.about
         assert "use_guard" in method.config_class().to_dict()
     with pytest.raises(InputError, match=r"unknown method 'nope'.*asu"):
         find_method("nope")

@@ -59,6 +59,16 @@ class Registry:
             raise InputError(f"{problem}: its {self.named} is {calls_itself!r}")
         return found
 
+    def find_part(self, name: str, part: str) -> Any:
+        """Return another attribute of one of our own plugins, from the module named like it.
+
+        None if the plugin is a single file, or of another package.
+        """
+        place = self._own().get(name)
+        if place is None or find_spec(f"{place}.{part}") is None:
+            return None
+        return getattr(import_module(f"{place}.{part}"), part.upper())
+
     def all(self) -> dict[str, Any]:
         """Return all plugins by name. One that cannot be loaded is left out with a warning."""
         found = {}

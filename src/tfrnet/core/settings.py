@@ -9,9 +9,12 @@ import types
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from tfrnet.core.errors import InputError
+
+if TYPE_CHECKING:
+    from tfrnet.core.arrays import Arrays
 
 
 def option(
@@ -35,8 +38,16 @@ class Settings:
 
     Raises `InputError` on construction for a value that is out of range, NaN, or without effect
     given the others, and in `from_dict` for an unknown name.
+
+    A method's settings also say what can be said of the method without loading torch, so that
+    commands that only look at a state answer at once.
     """
 
+    # What the method does, in one line.
+    about: ClassVar[str] = ""
+    # Whether its states contain a mask over channels, the tensor `mask`; `dormant_threshold` is
+    # then a setting.
+    has_mask: ClassVar[bool] = False
     # The values that other fields must have for the fields of this class to have an effect.
     acts_when: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
 
@@ -88,6 +99,14 @@ class Settings:
             if name not in known or not _missing(cls._conditions(known[name]), chosen)
         }
         return cls.from_dict(acting)
+
+    @classmethod
+    def state_problem(cls, arrays: Arrays, layout: list[list[Any]]) -> str:
+        """Return what is wrong with the tensors of a state, or nothing."""
+        from tfrnet.core.arrays import first_not_finite
+
+        name = first_not_finite(arrays)
+        return f"{name} holds values that are not finite" if name else ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as plain JSON values."""

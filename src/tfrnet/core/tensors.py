@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,8 +10,7 @@ from typing import Protocol
 import torch
 from safetensors.torch import save
 
-# A safetensors file begins with the length of its header.
-_LENGTH_BYTES = 8
+from tfrnet.core.arrays import LENGTH_BYTES, arrays_digest
 
 
 class State(Protocol):
@@ -42,20 +40,7 @@ class TensorState:
 
 def tensors_digest(tensors: Mapping[str, torch.Tensor]) -> str:
     """Return a hash of named tensors that does not depend on how they are stored."""
-    digest = hashlib.sha256()
-    for name in sorted(tensors):
-        tensor = tensors[name].detach().cpu().contiguous()
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        digest.update(tensor.numpy().tobytes())
-    return digest.hexdigest()
-
-
-def tensors_file_facts(data: bytes) -> dict[str, str]:
-    """Return the facts beside the tensors of a safetensors file that the library can read."""
-    size = int.from_bytes(data[:_LENGTH_BYTES], "little")
-    header = json.loads(data[_LENGTH_BYTES : _LENGTH_BYTES + size])
-    facts: dict[str, str] = header.get("__metadata__") or {}
-    return facts
+    return arrays_digest((name, tensors[name].detach().cpu().numpy()) for name in sorted(tensors))
 
 
 def tensors_file(tensors: Mapping[str, torch.Tensor], facts: Mapping[str, str]) -> bytes:
@@ -65,10 +50,10 @@ def tensors_file(tensors: Mapping[str, torch.Tensor], facts: Mapping[str, str]) 
     """
     here = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     data: bytes = save(here, dict(facts))
-    size = int.from_bytes(data[:_LENGTH_BYTES], "little")
-    end = _LENGTH_BYTES + size
-    header = json.loads(data[_LENGTH_BYTES:end])
+    size = int.from_bytes(data[:LENGTH_BYTES], "little")
+    end = LENGTH_BYTES + size
+    header = json.loads(data[LENGTH_BYTES:end])
     header["__metadata__"] = dict(sorted(facts.items()))
     # Same length as before, so that tensors stay aligned.
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode().ljust(size)
-    return b"".join([len(text).to_bytes(_LENGTH_BYTES, "little"), text, memoryview(data)[end:]])
+    return b"".join([len(text).to_bytes(LENGTH_BYTES, "little"), text, memoryview(data)[end:]])

@@ -12,7 +12,7 @@ from typing import Any
 from tfrnet.core.errors import InputError
 from tfrnet.core.tensors import State
 from tfrnet.core.versions import versions
-from tfrnet.method import find_method
+from tfrnet.method import find_config, find_method
 from tfrnet.method_state import refuse_other_model, settings_of
 from tfrnet.models.load import LoadedModel
 from tfrnet.models.twin import twin_of
@@ -245,7 +245,7 @@ def told(event: Event) -> dict[str, Any]:
 
 def refuse_without_mask(method: str) -> None:
     """Raise if a method changes weights: those answer completions while it works."""
-    if not find_method(method).has_mask:
+    if not find_config(method).has_mask:
         raise InputError(
             f"method {method} changes the model's weights while it works, so completions cannot "
             "go on beside it; 'tfrnet serve' takes methods with a mask (tfr)"

@@ -11,6 +11,7 @@ from tfrnet.state.manifest import FORMAT
 
 # Tensors bring torch along, which whoever only looks at the ledger should not wait for.
 if TYPE_CHECKING:
+    from tfrnet.core.arrays import Arrays
     from tfrnet.core.tensors import State, TensorState
 
 
@@ -39,9 +40,20 @@ def parse(data: bytes, path: Path) -> TensorState:
         raise StateError(f"{path} is damaged: {error}") from None
 
 
+def parse_arrays(data: bytes, path: Path) -> Arrays:
+    """Return the tensors in the content of a file as arrays, in the order of their names."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load as load_arrays
+
+    try:
+        return dict(sorted(load_arrays(data).items()))
+    except (SafetensorError, KeyError) as error:  # a type that states never have
+        raise StateError(f"{path} is damaged: {error}") from None
+
+
 def problem_of_facts(data: bytes, number: int) -> str:
     """Return what is wrong with the facts beside the tensors, or nothing."""
-    from tfrnet.core.tensors import tensors_file_facts
+    from tfrnet.core.arrays import tensors_file_facts
 
     found = tensors_file_facts(data)
     if found == _facts(number):

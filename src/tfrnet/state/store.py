@@ -35,6 +35,7 @@ from tfrnet.state.position import Position
 from tfrnet.state.signer import Signer
 
 if TYPE_CHECKING:
+    from tfrnet.core.arrays import Arrays
     from tfrnet.core.tensors import State, TensorState
 
 DEFAULT_KEEP = 20
@@ -206,10 +207,24 @@ class StateStore:
     def load(self, generation: int | None = None) -> TensorState:
         """Return a generation's tensors, checked against the ledger."""
         number = self.generation if generation is None else generation
+        return self.checked(number, self._content(number))
+
+    def arrays(self, generation: int | None = None) -> Arrays:
+        """Return a generation's tensors as numpy arrays, checked likewise; torch is not needed."""
+        from tfrnet.core.arrays import arrays_digest
+
+        number = self.generation if generation is None else generation
+        path = self.layout.generation(number)
+        arrays = generation_file.parse_arrays(self._content(number), path)
+        self._refuse_damaged(number, arrays_digest(arrays.items()))
+        return arrays
+
+    def _content(self, number: int) -> bytes:
+        """Return the content of a generation's file; why there is none, if there is none."""
         path = self.layout.generation(number)
         self.digest_of(number)  # one that has never existed is not missing
         try:
-            data = self.read_file(number)
+            return self.read_file(number)
         except FileNotFoundError:
             if number == self.generation:
                 raise StateError(f"{path} is missing: the state is damaged") from None
@@ -217,15 +232,17 @@ class StateStore:
             raise StateError(
                 f"generation {number} is no longer kept; there are: {kept} ({path.name} is missing)"
             ) from None
-        return self.checked(number, data)
 
     def checked(self, number: int, data: bytes) -> TensorState:
         """Return the tensors of a generation's file, checked against the ledger."""
-        path = self.layout.generation(number)
-        state = generation_file.parse(data, path)
-        if state.digest() != self.digest_of(number):
-            raise StateError(f"{path} is damaged: its digest is not the one in the ledger")
+        state = generation_file.parse(data, self.layout.generation(number))
+        self._refuse_damaged(number, state.digest())
         return state
+
+    def _refuse_damaged(self, number: int, digest: str) -> None:
+        if digest != self.digest_of(number):
+            path = self.layout.generation(number)
+            raise StateError(f"{path} is damaged: its digest is not the one in the ledger")
 
     def digest_of(self, number: int) -> str:
         """Return the digest of a generation's tensors, as the ledger has it."""

@@ -17,14 +17,14 @@ from tfrnet.state.manifest import Manifest
 from tfrnet.state.store import StateStore
 
 if TYPE_CHECKING:
-    from tfrnet.core.tensors import TensorState
+    from tfrnet.core.arrays import Arrays
 
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def verify(
     folder: Path,
-    problem_of: Callable[[StateStore, TensorState], str] | None,
+    problem_of: Callable[[StateStore, Arrays], str] | None,
     kept: Kept = NOTHING_KEPT,
 ) -> list[Check]:
     """Check a state folder without changing it. Opening it checks the chain and the pointer.
@@ -110,7 +110,7 @@ def _expected(store: StateStore) -> list[int]:
 
 
 def _check_generation(
-    store: StateStore, number: int, problem_of: Callable[[StateStore, TensorState], str]
+    store: StateStore, number: int, problem_of: Callable[[StateStore, Arrays], str]
 ) -> Check | None:
     """Check a generation; None if another process has added or removed it meanwhile."""
     name = f"generation {number}"
@@ -119,7 +119,7 @@ def _check_generation(
         if number > store.generation:
             problem, detail = _problem_of_newer(store, number, problem_of)
         else:
-            problem = problem_of(store, store.load(number))
+            problem = problem_of(store, store.arrays(number))
             problem = problem or generation_file.problem_of_facts(store.read_file(number), number)
             detail = f"digest {store.digest_of(number)[:12]}"
     except (StateError, FileNotFoundError) as error:
@@ -140,7 +140,7 @@ def _may_be_gone(store: StateStore, number: int) -> bool:
 
 
 def _problem_of_newer(
-    store: StateStore, number: int, problem_of: Callable[[StateStore, TensorState], str]
+    store: StateStore, number: int, problem_of: Callable[[StateStore, Arrays], str]
 ) -> tuple[str, str]:
     """Return what is wrong with a generation that no line names yet, or what it is."""
     if store.is_behind():
@@ -149,8 +149,8 @@ def _problem_of_newer(
         return "not in the ledger", ""
     # A file has its name only once it is whole: a commit that was cut off leaves a sound one.
     data = store.layout.generation(number).read_bytes()
-    state = generation_file.parse(data, store.layout.generation(number))
-    problem = problem_of(store, state) or generation_file.problem_of_facts(data, number)
+    arrays = generation_file.parse_arrays(data, store.layout.generation(number))
+    problem = problem_of(store, arrays) or generation_file.problem_of_facts(data, number)
     if problem:
         return f"not in the ledger, and not of an unfinished commit either: {problem}", ""
     return "", "of an unfinished commit, not in the ledger yet"

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from tfrnet.core.settings import option
 from tfrnet.training import objectives
 from tfrnet.training.answers import AnswerUnlearner
 from tfrnet.training.loop import Part
-from tfrnet.training.training_settings import TrainingSettings
-
-
-@dataclass(frozen=True)
-class AscentSettings(TrainingSettings):
-    """Settings of gradient ascent."""
-
-    forget_ceiling: float = option(
-        6.0, "forget loss in nats at which training on a request stops", 0
-    )
+from tfrnet.training.training_settings import AscentSettings
 
 
 class AscentUnlearner(AnswerUnlearner):

@@ -1,13 +1,15 @@
-"""Settings that all training methods share."""
+"""Settings that training methods share. No torch here: `tfrnet settings` does without."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tfrnet.core.settings import Settings, option
-from tfrnet.models.lora import LoraOptions
+
+if TYPE_CHECKING:
+    from tfrnet.models.lora import LoraOptions
 
 _WITH_LORA = {"trained": ("lora",)}
 
@@ -53,9 +55,20 @@ class TrainingSettings(Settings):
 
     def lora(self, seed: int) -> LoraOptions:
         """Return the adapter to train."""
+        from tfrnet.models.lora import LoraOptions
+
         return LoraOptions(self.rank, self.alpha, self.target_modules, seed)
 
     @classmethod
     def presets(cls) -> dict[str, Mapping[str, Any]]:
         """Return `default`, the published values, and `tuned`, if the search was run."""
         return {"default": {}} | ({"tuned": cls.tuned} if cls.tuned else {})
+
+
+@dataclass(frozen=True)
+class AscentSettings(TrainingSettings):
+    """Settings of gradient ascent."""
+
+    forget_ceiling: float = option(
+        6.0, "forget loss in nats at which training on a request stops", 0
+    )

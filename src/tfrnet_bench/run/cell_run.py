@@ -105,7 +105,7 @@ class CellRun:
         record = outcome.to_dict()
         self.progress.rankings.append(record.pop("top_channels"))
         self.progress.requests.append(record)
-        if unlearner.has_mask:
+        if unlearner.config_class.has_mask:
             self.progress.masks.append(unlearner.snapshot().tensors()["mask"].cpu())
 
     def header(self) -> dict[str, Any]:

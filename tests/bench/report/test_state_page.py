@@ -14,7 +14,7 @@ from tests.bench.report.reading import ReadPage
 from tfrnet.cli.main import main
 from tfrnet.masking.channel_map import channel_map
 from tfrnet.method_state import verify_state
-from tfrnet.methods.ga import GAConfig
+from tfrnet.methods.ga.config import GAConfig
 from tfrnet.methods.tfr.config import TFRConfig
 from tfrnet.session import Session
 from tfrnet.state.store import StateStore

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -18,6 +18,8 @@ from tfrnet.training.training_settings import TrainingSettings
 class FlattenConfig(TrainingSettings):
     """Settings of Flatten. A `tuned` mapping would hold what `tfrnet search` chose."""
 
+    about: ClassVar[str] = "forget answers are trained towards the uniform distribution"
+
     retain_weight: float = option(1.0, "weight of the retain loss", 0)
 
 
@@ -26,7 +28,6 @@ class Flatten(AnswerUnlearner):
 
     method = "flatten"
     label = "Flatten"
-    about = "forget answers are trained towards the uniform distribution"
     config_class = FlattenConfig
     search_space = SearchSpace(({"retain_weight": 1.0}, {"retain_weight": 0.3}))
     mean_over = "tokens"

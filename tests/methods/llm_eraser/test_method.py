@@ -14,7 +14,8 @@ from tfrnet.core.errors import InputError
 from tfrnet.data.requests import Request
 from tfrnet.method import find_method
 from tfrnet.methods.llm_eraser import importance as gathering
-from tfrnet.methods.llm_eraser.method import METHOD, LLMEraser, LLMEraserConfig, Pruning
+from tfrnet.methods.llm_eraser.config import LLMEraserConfig
+from tfrnet.methods.llm_eraser.method import METHOD, LLMEraser, Pruning
 from tfrnet.methods.llm_eraser.pruning import MASK
 from tfrnet.models.forward import token_losses
 from tfrnet.training import loop, objectives

@@ -13,7 +13,8 @@ from tfrnet.data.requests import Request
 from tfrnet.evaluation.likelihood import score_answers
 from tfrnet.masking.digest import model_digest
 from tfrnet.method import find_method
-from tfrnet.methods.o3.method import O3, O3Config, orthogonality
+from tfrnet.methods.o3.config import O3Config
+from tfrnet.methods.o3.method import O3, orthogonality
 from tfrnet.models.forward import answer_logits, collate
 from tfrnet.models.generation import continue_texts
 from tfrnet.models.load import LoadedModel

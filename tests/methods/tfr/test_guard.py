@@ -3,7 +3,7 @@ import math
 import pytest
 
 from tfrnet.core.guard import Verdict, guard_limit, judge
-from tfrnet.methods.ga import GAConfig
+from tfrnet.methods.ga.config import GAConfig
 from tfrnet.methods.tfr.config import TFRConfig
 from tfrnet.methods.tfr.steps.common import Candidate
 

@@ -6,7 +6,7 @@ import dataclasses
 
 from tfrnet.cli import options as opt
 from tfrnet.cli.output import Output
-from tfrnet.method import DEFAULT, find_method, method_names
+from tfrnet.method import DEFAULT, find_config, method_names
 
 
 def command(
@@ -20,11 +20,12 @@ def command(
     Settings that have no effect with these values are listed at the end by name only.
     """
     output = Output(as_json)
-    chosen = find_method(method or DEFAULT)
-    config = chosen.config_class.preset(preset or "default").with_overrides(overrides or [])
+    name = method or DEFAULT
+    chosen = find_config(name)
+    config = chosen.preset(preset or "default").with_overrides(overrides or [])
     values = config.effective()
-    presets = list(chosen.config_class.presets())
-    output.say(f"method {chosen.method}: {chosen.about}")
+    presets = list(chosen.presets())
+    output.say(f"method {name}: {chosen.about}")
     output.say(f"presets: {', '.join(presets)}; methods: {', '.join(method_names())}")
     for item in dataclasses.fields(config):
         if item.name not in values:
@@ -33,7 +34,7 @@ def command(
         output.say(f"    {item.metadata['help']}")
     for needed, idle in _by_value(config.without_effect()).items():
         output.say(f"only with {needed}: {', '.join(idle)}")
-    output.result("settings", {"method": chosen.method, "presets": presets, "config": values})
+    output.result("settings", {"method": name, "presets": presets, "config": values})
     return 0
 
 

@@ -9,17 +9,19 @@ from tfrnet.cli import options as opt
 from tfrnet.cli.output import Output, ranges
 
 if TYPE_CHECKING:
+    from tfrnet.masking.strength import MaskStrength
     from tfrnet.state.store import StateStore
 
 
 def command(state: opt.State = opt.DEFAULT_STATE, as_json: opt.AsJson = False) -> int:
     """Show a state: its model, method, requests, and mask if it has one."""
+    from tfrnet.method_state import strength_of
     from tfrnet.state.store import StateStore
 
     output = Output(as_json)
     store = StateStore.open(state)
     manifest, position = store.manifest, store.position
-    mask = _mask_figures(store)
+    strength = strength_of(store)
 
     output.say(f"state        {state}")
     output.say(f"method       {manifest.method}")
@@ -31,16 +33,14 @@ def command(state: opt.State = opt.DEFAULT_STATE, as_json: opt.AsJson = False) -
     )
     key = _key(store)
     output.say(f"signed       {f'by key {key}' if key else 'no, so its history can be rewritten'}")
-    if mask:
-        output.say(
-            f"channels     {mask['channels']} in {mask['projections']} projections, "
-            f"{mask['suppressed_now']} suppressed, {mask['dormant']} dormant, "
-            f"capacity {100 * mask['capacity']:.2f} %"
-        )
+    if strength:
+        output.say(f"channels     {strength.channels} in {len(manifest.channels)} projections")
+        output.say(f"mask         {strength.change()}")
+        output.say(f"             {strength.counts()}")
     else:
         output.say(f"size         {store.size() / 1e6:.1f} MB per generation")
     if as_json:  # the names of all requests, for which the whole ledger is read
-        output.result("status", _values(state, store) | mask)
+        output.result("status", _values(state, store) | _mask_figures(store, strength))
     return 0
 
 
@@ -69,19 +69,15 @@ def _key(store: StateStore) -> str | None:
     return short(store.public_key) if store.public_key else None
 
 
-def _mask_figures(store: StateStore) -> dict[str, Any]:
-    """Return what a state says about its channels; nothing for methods without a mask."""
-    from tfrnet.masking.mask import capacity, dormant
-    from tfrnet.method_state import dormant_threshold_of, has_mask, mask_of
-
-    # Other states may be as large as their model and hold nothing to count.
-    if not has_mask(store):
+def _mask_figures(store: StateStore, strength: MaskStrength | None) -> dict[str, Any]:
+    """Return what a program is told of the channels; nothing for methods without a mask."""
+    if strength is None:
         return {}
-    mask, threshold = mask_of(store), dormant_threshold_of(store)
     return {
-        "channels": store.manifest.channel_count(),
+        "channels": strength.channels,
         "projections": len(store.manifest.channels),
-        "suppressed_now": int((mask < 1).sum()),
-        "dormant": int(dormant(mask, threshold).sum()),
-        "capacity": capacity(mask, threshold),
+        "suppressed_now": int((store.arrays()["mask"] < 1).sum()),
+        "dormant": strength.dormant,
+        "capacity": 1 - strength.dormant / strength.channels,
+        "mask": strength.to_dict(),
     }

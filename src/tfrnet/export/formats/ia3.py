@@ -26,7 +26,7 @@ class IA3(Format):
 
     def refuse(self, method: type[Unlearner[Any]], options: Options) -> None:
         """Raise for a method without a mask."""
-        if not method.has_mask:
+        if not method.config_class.has_mask:
             raise InputError(
                 f"method {method.method} has no mask, so its states are no (IA)3 adapter; "
                 "use --format dense"

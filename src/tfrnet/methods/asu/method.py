@@ -8,40 +8,19 @@ second model in memory. The student's attention is unchanged, so inference costs
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any
 
 import torch
 
 from tfrnet.core.search_space import SearchSpace
-from tfrnet.core.settings import option
 from tfrnet.data.examples import Encoded
 from tfrnet.methods.asu.attention import smoothed_attention
+from tfrnet.methods.asu.config import ASUConfig
 from tfrnet.models.forward import answer_logits, mean_by_example, token_losses
 from tfrnet.training import objectives
 from tfrnet.training.answers import AnswerUnlearner
 from tfrnet.training.loop import Part
-from tfrnet.training.training_settings import TrainingSettings
-
-
-@dataclass(frozen=True)
-class ASUConfig(TrainingSettings):
-    """Settings of ASU."""
-
-    tuned: ClassVar[Mapping[str, Any]] = {"learning_rate": 5e-05, "steps": 10, "forget_weight": 1.0}
-
-    weight_decay: float = option(0.01, "decoupled weight decay of AdamW", 0)
-    alpha: float = option(32, "lora: scale of the adapter is alpha / rank", 0)
-    temperature: float = option(2.3, "tau, the divisor of the teacher's attention scores", 1)
-    smoothed_layers: tuple[int, ...] | None = option(
-        None, "layers whose attention the teacher smooths; none means all", 0
-    )
-    forget_weight: float = option(0.1, "weight of the forget loss", 0)
-    retain_weight: float = option(1.0, "weight of the retain loss", 0)
-    reference: Literal["previous", "start"] = option(
-        "start", "teacher: the model before this request, or before the first"
-    )
 
 
 @dataclass(frozen=True)
@@ -57,7 +36,6 @@ class ASU(AnswerUnlearner):
 
     method = "asu"
     label = "ASU"
-    about = "ASU: distillation from the model with its attention smoothed"
     config_class = ASUConfig
     search_space = SearchSpace(({"forget_weight": 0.1}, {"forget_weight": 1.0}))
     config: ASUConfig

@@ -12,63 +12,26 @@ channel's. The trainable soft masks of the paper's abstract are not in its relea
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from tfrnet.core.errors import InputError
 from tfrnet.core.search_space import SearchSpace
-from tfrnet.core.settings import option
 from tfrnet.core.tensors import TensorState
 from tfrnet.data.examples import Encoded
 from tfrnet.methods.llm_eraser import scores as scoring
+from tfrnet.methods.llm_eraser.config import LLMEraserConfig
 from tfrnet.methods.llm_eraser.importance import gathered_importance, refuse_unscored
 from tfrnet.methods.llm_eraser.pruning import MASK, PrunedEffect
 from tfrnet.models.checkpointing import checkpointed
 from tfrnet.training import objectives
 from tfrnet.training.answers import AnswerUnlearner
 from tfrnet.training.loop import DivergedError, Part
-from tfrnet.training.training_settings import TrainingSettings
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
-
-
-@dataclass(frozen=True)
-class LLMEraserConfig(TrainingSettings):
-    """Settings of LLM-Eraser."""
-
-    tuned: ClassVar[Mapping[str, Any]] = {
-        "learning_rate": 0.0005,
-        "steps": 20,
-        "forget_weight": 0.3,
-    }
-
-    trained: Literal["lora"] = option("lora", "lora: a low-rank adapter beside the weights (PEFT)")
-    learning_rate: float = option(1e-4, "step size of AdamW", 0)
-    lora_factor: float = option(1.0, "lora: factor on the learning rate", 0)
-    steps: int = option(20, "optimiser steps per request, after pruning", 1, 10_000)
-    budget: int = option(128, "MLP channels that a request prunes", 0)
-    max_pruned: float = option(0.04, "largest share of all MLP channels ever pruned", 0, 1)
-    layers: tuple[int, ...] | None = option(
-        None, "layers that are pruned; none: all but the first four and the last two", 0
-    )
-    score_examples: int = option(40, "retain examples that channels are scored on", 1)
-    score_weight: float = option(0.2, "weight of the forget importance in a channel's score", 0)
-    forget_weight: float = option(0.01, "weight of the ascent on the forget loss", 0)
-    retain_weight: float = option(1.0, "weight of the retain loss", 0)
-
-    def __post_init__(self) -> None:
-        if str(self.trained) == "full":
-            raise InputError(
-                "LLM-Eraser has no trained=full: it prunes channels of frozen weights and trains "
-                "an adapter; use trained=lora"
-            )
-        if self.layers is not None and not self.layers:
-            raise InputError("layers names none to prune; to only train, set budget=0")
-        super().__post_init__()
 
 
 @dataclass(frozen=True)
@@ -85,7 +48,6 @@ class LLMEraser(AnswerUnlearner):
 
     method = "llm-eraser"
     label = "LLM-Eraser"
-    about = "LLM-Eraser: prunes MLP channels that serve the forget data, then trains an adapter"
     config_class = LLMEraserConfig
     search_space = SearchSpace(({"forget_weight": 0.01}, {"forget_weight": 0.3}))
     mean_over = "tokens"

@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tfrnet.core.errors import InputError
 from tfrnet.core.settings import Settings, option
+
+if TYPE_CHECKING:
+    from tfrnet.core.arrays import Arrays
 
 # The paper's method, spelled out so that new defaults never change its results.
 _PAPER: dict[str, Any] = {
@@ -356,6 +359,15 @@ class TFRConfig(
     error.
     """
 
+    about: ClassVar[str] = "TFR-Net: a mask on output channels, guarded; the weights stay frozen"
+    has_mask: ClassVar[bool] = True
+
+    @classmethod
+    def state_problem(cls, arrays: Arrays, layout: list[list[Any]]) -> str:
+        """Return what is wrong with the tensors of a state, or nothing."""
+        channels = sum(width for _, width in layout)
+        return super().state_problem(arrays, layout) or _channel_problem(arrays, channels)
+
     @classmethod
     def paper(cls, **changes: Any) -> TFRConfig:
         """Return the paper's method with the given changes."""
@@ -382,3 +394,18 @@ class TFRConfig(
             "fisher": FISHER | _TUNED_FISHER,
             "calibrated": _CALIBRATED,
         }
+
+
+def _channel_problem(arrays: Arrays, channels: int) -> str:
+    """Return what is wrong with the tensors of a state with this many channels, or nothing."""
+    for name, array in arrays.items():
+        expected = (len(array), channels) if name == "forgotten" else (channels,)
+        if array.dtype != "float32" or array.shape != expected:
+            return f"{name} is {array.dtype} of shape {array.shape}, not {channels} floats"
+    mask = arrays["mask"]
+    if not ((mask >= 0) & (mask <= 1)).all():
+        return "the mask leaves [0, 1]"
+    return ""
+
+
+CONFIG = TFRConfig

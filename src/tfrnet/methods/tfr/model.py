@@ -22,7 +22,7 @@ from tfrnet.masking.channels import find_channels
 from tfrnet.masking.mask import ChannelMask, capacity, dormant
 from tfrnet.methods.tfr.config import FISHER, SOLVED, TFRConfig
 from tfrnet.methods.tfr.scoring import ScoreOptions
-from tfrnet.methods.tfr.state import ChannelState, channel_problem
+from tfrnet.methods.tfr.state import ChannelState
 from tfrnet.methods.tfr.steps.calibrate import Untouched, calibrate_update
 from tfrnet.methods.tfr.steps.common import Candidate, RiskScores, score_risk
 from tfrnet.methods.tfr.steps.fisher import fisher_update
@@ -54,12 +54,10 @@ class TFRNet(Unlearner[ChannelState]):
 
     method = "tfr"
     label = "TFR-Net"
-    about = "TFR-Net: a mask on output channels, guarded; the weights stay frozen"
     config_class = TFRConfig
     search_space = SearchSpace(
         ({"guard_relative": 0.05}, {"guard_relative": 0.15}), "step_guard", FISHER
     )
-    has_mask = True
     shares_work = True
     can_be_compiled = True
     # Passes have already been made smaller; what remains is data per channel.
@@ -138,12 +136,6 @@ class TFRNet(Unlearner[ChannelState]):
     def read_state(cls, tensors: Mapping[str, torch.Tensor]) -> ChannelState:
         """Return the state with the given tensors."""
         return ChannelState.from_tensors(tensors)
-
-    @classmethod
-    def state_problem(cls, tensors: Mapping[str, torch.Tensor], layout: list[list[Any]]) -> str:
-        """Return what is wrong with a state's tensors, or nothing."""
-        channels = sum(width for _, width in layout)
-        return super().state_problem(tensors, layout) or channel_problem(tensors, channels)
 
     def restore(self, state: ChannelState) -> None:
         """Make a state the current one, bit for bit, on the model's device."""

@@ -64,15 +64,3 @@ class ChannelState:
     def digest(self) -> str:
         """Return a hash of all names and values."""
         return tensors_digest(self.tensors())
-
-
-def channel_problem(tensors: Mapping[str, torch.Tensor], channels: int) -> str:
-    """Return what is wrong with the tensors of a state with this many channels, or nothing."""
-    for name, tensor in tensors.items():
-        expected = (len(tensor), channels) if name == "forgotten" else (channels,)
-        if tensor.dtype != torch.float32 or tensor.shape != expected:
-            return f"{name} is {tensor.dtype} of shape {tuple(tensor.shape)}, not {channels} floats"
-    mask = tensors["mask"]
-    if not bool(((mask >= 0) & (mask <= 1)).all()):
-        return "the mask leaves [0, 1]"
-    return ""

@@ -9,55 +9,26 @@ retain states are computed once per request.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from tfrnet.core.errors import InputError
 from tfrnet.core.search_space import SearchSpace
-from tfrnet.core.settings import option
 from tfrnet.data.examples import Encoded
+from tfrnet.methods.rmu.config import RMUConfig
 from tfrnet.models.forward import collate, input_device
 from tfrnet.models.layers import decoder_layers, hidden_after
 from tfrnet.training import objectives
 from tfrnet.training.loop import GradientUnlearner, Trainable, backward
 from tfrnet.training.lora_effect import LoraEffect
-from tfrnet.training.training_settings import TrainingSettings
 from tfrnet.training.weights_effect import WeightsEffect
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 _COEFFICIENT = "rmu.coefficient"
-
-
-@dataclass(frozen=True)
-class RMUConfig(TrainingSettings):
-    """Settings of RMU."""
-
-    tuned: ClassVar[Mapping[str, Any]] = {
-        "learning_rate": 0.00025,
-        "steps": 16,
-        "retain_weight": 1.0,
-    }
-
-    learning_rate: float = option(5e-5, "step size of AdamW", 0)
-    steps: int = option(8, "batches per request", 1, 10_000)
-    forget_batch: int = option(4, "forget examples per step, taken in turn", 1)
-    retain_batch: int = option(4, "retain examples per step, new ones each time", 1)
-    layer: int = option(7, "layer whose output is steered, counted from 0", 0)
-    trained_layers: tuple[int, ...] | None = option(
-        None, "layers that are trained; none means the steered one and the two before it", 0
-    )
-    trained_module: str = option("mlp.down_proj", "projection of these layers that is trained")
-    coefficient: float = option(0.0, "length of the target vector; 0 means adaptive", 0)
-    scale: float = option(
-        5.0, "adaptive: length of the target relative to the mean length of the hidden states", 0
-    )
-    retain_weight: float = option(1200.0, "alpha, weight of the retain term", 0)
-    end_token: bool = option(False, "count the end-of-text token as part of an answer")
 
 
 @dataclass(frozen=True)
@@ -74,7 +45,6 @@ class RMU(GradientUnlearner):
 
     method = "rmu"
     label = "RMU"
-    about = "RMU: steers hidden states of forget data to a random direction"
     config_class = RMUConfig
     search_space = SearchSpace(({"retain_weight": 1200.0}, {"retain_weight": 1.0}))
     adam_eps = 1e-6

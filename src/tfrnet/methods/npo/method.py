@@ -7,36 +7,15 @@ one number per sequence, taken before training; no second model is kept.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
-
 import torch
 
 from tfrnet.core.search_space import SearchSpace
-from tfrnet.core.settings import option
 from tfrnet.data.examples import Encoded
+from tfrnet.methods.npo.config import NPOConfig
 from tfrnet.models.forward import answer_logits, sum_by_example, token_losses
 from tfrnet.training import objectives
 from tfrnet.training.answers import AnswerUnlearner
 from tfrnet.training.loop import Part
-from tfrnet.training.training_settings import TrainingSettings
-
-
-@dataclass(frozen=True)
-class NPOConfig(TrainingSettings):
-    """Settings of NPO."""
-
-    tuned: ClassVar[Mapping[str, Any]] = {"learning_rate": 5e-05, "steps": 20, "beta": 0.1}
-
-    steps: int = option(10, "optimiser steps per request", 1, 10_000)
-    weight_decay: float = option(0.01, "decoupled weight decay of AdamW", 0)
-    beta: float = option(0.1, "sharpness; near 0 the loss becomes gradient ascent", 1e-6)
-    forget_weight: float = option(1.0, "weight of the forget loss", 0)
-    retain_weight: float = option(1.0, "weight of the retain loss", 0)
-    reference: Literal["previous", "start"] = option(
-        "previous", "reference model: the one before this request, or before the first"
-    )
 
 
 class NPO(AnswerUnlearner):
@@ -44,7 +23,6 @@ class NPO(AnswerUnlearner):
 
     method = "npo"
     label = "NPO"
-    about = "NPO: a preference loss against the model's own earlier likelihoods"
     config_class = NPOConfig
     search_space = SearchSpace(({"beta": 0.1}, {"beta": 1.0}))
     config: NPOConfig

@@ -7,23 +7,9 @@ the default is the answer's tokens, since the prompt is not what should be forgo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
-
 from tfrnet.core.search_space import SearchSpace
-from tfrnet.training.ascent import AscentSettings, AscentUnlearner
-
-
-@dataclass(frozen=True)
-class GAConfig(AscentSettings):
-    """Settings of gradient ascent."""
-
-    tuned: ClassVar[Mapping[str, Any]] = {
-        "learning_rate": 5e-05,
-        "steps": 10,
-        "forget_ceiling": 6.0,
-    }
+from tfrnet.methods.ga.config import GAConfig
+from tfrnet.training.ascent import AscentUnlearner
 
 
 class GradientAscent(AscentUnlearner):
@@ -31,7 +17,6 @@ class GradientAscent(AscentUnlearner):
 
     method = "ga"
     label = "GA"
-    about = "gradient ascent on the forget answers, without retain data"
     config_class = GAConfig
     search_space = SearchSpace(({"forget_ceiling": 6.0}, {"forget_ceiling": 3.0}))
     config: GAConfig
