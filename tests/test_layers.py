@@ -28,6 +28,7 @@ LAYERS = (
     "tfrnet.training",
     "tfrnet.methods",
     "tfrnet.method",
+    "tfrnet.audit",
     "tfrnet.state",
     "tfrnet.distributed",
     "tfrnet.method_state",

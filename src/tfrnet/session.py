@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tfrnet.audit.observer import Observer
 from tfrnet.core.clock import now
 from tfrnet.core.errors import InputError, StateError, TfrnetWarning
 from tfrnet.core.outcome import Outcome
@@ -23,7 +24,12 @@ from tfrnet.method import DEFAULT, find_method
 from tfrnet.method_state import guard_of, read_state, settings_of
 from tfrnet.models.fingerprint import tokenizer_digest
 from tfrnet.state.applied import is_applied, refuse_applied
-from tfrnet.state.digests import example_digest, is_digest_of, request_digest
+from tfrnet.state.digests import (
+    example_digest,
+    examples_digest,
+    is_digest_of,
+    request_digest,
+)
 from tfrnet.state.manifest import Manifest
 from tfrnet.state.new_state import NewState
 from tfrnet.state.signer import Signer
@@ -49,8 +55,9 @@ class Session:
     Creates the state if there is none. An existing one has its own method, config, seed and guard
     examples, and settings given here must agree with it. `method` is one of
     `tfrnet.method.method_names()`; default TFR-Net. `key` is the file of the key that signs the
-    ledger; default the file named by TFRNET_KEY. Instead of a folder, `state` may be a
-    `StateStore` open for writing, which the session then owns.
+    ledger; default the file named by TFRNET_KEY. `holdout` is measured at every request and used
+    for nothing else. Instead of a folder, `state` may be a `StateStore` open for writing, which the
+    session then owns.
     """
 
     def __init__(
@@ -63,6 +70,7 @@ class Session:
         method: str | None = None,
         config: Settings | None = None,
         guard: Sequence[Example] | None = None,
+        holdout: Sequence[Example] = (),
         seed: int | None = None,
         batch_size: int | None = None,
         keep: int | None = None,
@@ -112,6 +120,7 @@ class Session:
         try:
             if known:
                 known.manifest.refuse_layout(folder, self.unlearner.layout())
+            self._observer = Observer(self.unlearner, holdout)
             self._begin_together()
             known = known or StateStore.create(
                 place or folder,
@@ -128,9 +137,12 @@ class Session:
 
     def _begin_together(self) -> None:
         """Bring the other processes, if any, to the same point."""
-        net = self.unlearner
+        net, holdout = self.unlearner, self._observer.holdout
         self.team.broadcast(
-            Begin(net.method, net.config.to_dict(), net.retain, net.guard, net.seed, net.passes)
+            Begin(
+                *(net.method, net.config.to_dict(), net.retain, net.guard, holdout),
+                *(net.seed, net.passes),
+            )
         )
         with self.team.together():
             self.team.agree({})
@@ -151,10 +163,10 @@ class Session:
         """Restore the state from disk."""
         self.store.refresh()
         state, seen = read_state(self.store), self.store.position.seen
+        is_untouched = self.store.position.digest == self.store.history.digests.get(0)
         if not self.team.is_over:
-            self.team.broadcast(Restore(state.tensors(), seen))
-        self.unlearner.restore(state)
-        self.unlearner.requests_seen = seen
+            self.team.broadcast(Restore(state.tensors(), seen, is_untouched))
+        self._observer.restore(state, seen, is_untouched)
 
     def close(self) -> None:
         """Restore the original model and release the state."""
@@ -191,7 +203,7 @@ class Session:
         store, net, received = self.store, self.unlearner, received or now()
         self.team.broadcast(Propose(request))
         with self.team.together():  # an error in here reaches all processes
-            proposal = net.propose(request, report)
+            proposal = self._observer.propose(request, report)
             if self.team.size > 1:
                 self.team.agree({"the new state": proposal.state.digest()})
         record = proposal.outcome.to_dict() | {
@@ -208,11 +220,13 @@ class Session:
             "number": net.requests_seen + 1,
             "versions": versions(),
         }
+        if record.get("holdout"):
+            record["holdout"]["digest"] = examples_digest(self._observer.holdout, store.key())
         try:
             state = proposal.state if proposal.outcome.accepted else None
             store.commit(record, state, self.keep or _affordable(proposal.outcome.memory["state"]))
             self.team.broadcast(Adopt())
-            net.adopt(proposal)
+            self._observer.adopt(proposal)
         except BaseException:
             # The commit may or may not have reached the disk, so read it back.
             self._sync()
@@ -228,6 +242,7 @@ class Session:
     ) -> Iterator[Outcome]:
         """Apply a stream and yield each outcome; requests done by an earlier run are skipped."""
         self.unlearner.prepare(requests)
+        self._observer.refuse(requests)
         for request in requests:
             done = self.is_applied(request)
             if done or (self.was_rejected(request) and not retry_rejected):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
@@ -24,7 +25,7 @@ from tfrnet.data.examples import Encoded, Example, encode_all
 from tfrnet.data.requests import Request, refuse_overlap
 from tfrnet.data.sampling import sample_indices
 from tfrnet.models.device_memory import free_all_of, is_out_of_memory
-from tfrnet.models.forward import evaluate_losses, frozen
+from tfrnet.models.forward import Answers, evaluate_answers, evaluate_losses, frozen
 from tfrnet.models.passes import Passes
 
 if TYPE_CHECKING:
@@ -113,6 +114,8 @@ class Unlearner(ABC, Generic[S]):
         self.seed = seed
         self.team = team
         self.requests_seen = 0
+        # Whether the current state is the one before the first request; a session knows.
+        self.is_untouched = False
         positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         self._max_length = min(config.max_length, positions or config.max_length)
         self._set_data(retain, guard)
@@ -180,7 +183,7 @@ class Unlearner(ABC, Generic[S]):
         """Return the requests' tokens, or raise if one cannot be applied."""
         refuse_overlap(requests, self.retain, "retain data")
         refuse_overlap(requests, self.guard, "guard data")
-        return [self._encode(r.examples, f"request {r.id!r}") for r in requests]
+        return [self.encode(r.examples, f"request {r.id!r}") for r in requests]
 
     def forget(
         self,
@@ -236,6 +239,7 @@ class Unlearner(ABC, Generic[S]):
         """Make the result of a request current, accepted or not."""
         self.requests_seen += 1
         if proposal.outcome.accepted:
+            self.is_untouched = False
             self.restore(proposal.state)
             self._guard_loss = proposal.outcome.guard_loss_after
 
@@ -248,6 +252,33 @@ class Unlearner(ABC, Generic[S]):
         self.state = state
         self._guard_loss = None
         self.effect.show(state)
+
+    @contextmanager
+    def showing(self, state: S) -> Iterator[None]:
+        """Let the model act by a state within a `with` block; the current one stays current."""
+        with frozen(self.model):
+            try:
+                self.effect.show(state)
+                yield
+            finally:
+                self._show_state()
+
+    @contextmanager
+    def untouched(self) -> Iterator[None]:
+        """Let the model act as before the first request within a `with` block."""
+        with frozen(self.model), self.effect.lifted():
+            yield
+
+    def answers(self, examples: list[Encoded]) -> Answers:
+        """Return how well the model as it is now gives examples; no request learns of it."""
+        passes = self.passes
+        return evaluate_answers(
+            self.model, examples, passes.examples, passes.forward_tokens, self.team
+        )
+
+    def encode(self, examples: Sequence[Example], label: str) -> list[Encoded]:
+        """Return the tokens of examples; an error names the one at fault."""
+        return encode_all(examples, self.tokenizer, self._max_length, label)
 
     def save(self, path: Path) -> None:
         """Write the current state to a safetensors file."""
@@ -320,17 +351,14 @@ class Unlearner(ABC, Generic[S]):
         if not retain:
             raise InputError(_NO_RETAIN_DATA)
         self.retain = list(retain)
-        self._retain_encoded = self._encode(retain, "retain data")
+        self._retain_encoded = self.encode(retain, "retain data")
         given = guard or self._guard_among(retain)
         self.guard = choose_guard(given, self.config.guard_examples, self.seed)
-        self._guard_encoded = self._encode(self.guard, "guard data")
+        self._guard_encoded = self.encode(self.guard, "guard data")
 
     def _guard_among(self, retain: Sequence[Example]) -> Sequence[Example]:
         """Return the retain examples that guard examples are drawn from, if none were given."""
         return retain
-
-    def _encode(self, examples: Sequence[Example], label: str) -> list[Encoded]:
-        return encode_all(examples, self.tokenizer, self._max_length, label)
 
 
 def choose_guard(examples: Sequence[Example], size: int, seed: int) -> list[Example]:

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from tests import tiny
-from tfrnet.data.examples import Encoded
-from tfrnet.models.forward import answer_losses, collate, evaluate_losses
+from tfrnet.data.examples import Encoded, Example, encode_all
+from tfrnet.models.forward import answer_losses, collate, evaluate_answers, evaluate_losses
 
 CPU = torch.device("cpu")
 
@@ -113,3 +113,22 @@ def test_evaluation_keeps_the_order_at_any_batch_size(architecture, batch_size):
     found = evaluate_losses(tiny.make_model(architecture), examples, batch_size)
     assert not found.requires_grad
     torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=0)
+
+
+def test_an_answer_counts_as_given_exactly_if_greedy_decoding_gives_it(tokenizer):
+    model = tiny.make_trained_model()
+    examples = [
+        *tiny.examples(6),
+        *(Example(e.prompt, "another answer") for e in tiny.examples(2)),
+        Example("Item 3 of the", "very very very old box is"),
+    ]
+    encoded = encode_all(examples, tokenizer, 64, "test")
+    found = evaluate_answers(model, encoded, 3)
+    assert torch.equal(found.losses, evaluate_losses(model, encoded, 3))
+    for example, given in zip(encoded, found.given.tolist(), strict=True):
+        prompt = torch.tensor([example.ids[: example.answer_start]])
+        output = model.generate(
+            prompt, max_new_tokens=example.answer_length, do_sample=False, eos_token_id=None
+        )
+        assert given == (output[0].tolist() == list(example.ids))
+    assert {True, False} == set(found.given.tolist())

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 from tfrnet.cli.output import Output
 from tfrnet.core.settings import Settings
-from tfrnet.data.requests import Request, read_examples, refuse_overlap
+from tfrnet.data.requests import Request, read_examples, refuse_overlap, refuse_shared
 from tfrnet.method import DEFAULT, find_method
 
 if TYPE_CHECKING:
     from tfrnet.cli.options import SessionOptions
     from tfrnet.core.team import Team
+    from tfrnet.data.examples import Example
     from tfrnet.distributed.messages import Load
     from tfrnet.models.load import LoadedModel
     from tfrnet.session import Session
@@ -72,6 +73,7 @@ def open_session(
     refuse_overlap(requests, retain, "retain data")
     if guard:
         refuse_overlap(requests, guard, "guard data")
+    holdout = _holdout(options.holdout, retain, guard, requests)
     with ExitStack() as until_handed_over:
         opened = _open_state(options.state, options.key, output)
         until_handed_over.enter_context(opened)
@@ -89,6 +91,7 @@ def open_session(
             opened,
             retain,
             guard=guard,
+            holdout=holdout,
             method=options.method,
             config=config,
             seed=options.seed,
@@ -102,6 +105,22 @@ def open_session(
         )
         until_handed_over.pop_all()
     return session
+
+
+def _holdout(
+    path: Path | None,
+    retain: Sequence[Example],
+    guard: Sequence[Example] | None,
+    requests: Sequence[Request],
+) -> list[Example]:
+    """Read the hold-out data, which may share no example with the other data."""
+    if path is None:
+        return []
+    examples = read_examples(path)
+    refuse_overlap(requests, examples, "hold-out data")
+    refuse_shared(examples, retain, "hold-out data", "retain data")
+    refuse_shared(examples, guard or (), "hold-out data", "guard data")
+    return examples
 
 
 def _open_state(folder: Path, key: Path | None, output: Output) -> StateStore | NewState:

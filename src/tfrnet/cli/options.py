@@ -35,6 +35,14 @@ Guard = Annotated[
         show_default=False,
     ),
 ]
+Holdout = Annotated[
+    Path | None,
+    typer.Option(
+        help="JSON Lines file with examples of your own that no step and no guard uses; their loss "
+        "is measured at every request, to see what else was lost.",
+        show_default=False,
+    ),
+]
 Method = Annotated[
     str | None,
     typer.Option(
@@ -164,6 +172,7 @@ class SessionOptions:
     state: State = DEFAULT_STATE
     model: Model = None
     guard: Guard = None
+    holdout: Holdout = None
     method: Method = None
     guarded: Guarded = False
     preset: Preset = None

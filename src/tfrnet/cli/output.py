@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -140,6 +140,17 @@ def outcome_line(outcome: Outcome) -> str:
         f"{outcome.id}: accepted, {losses}, suppressed {outcome.selected}, "
         f"recovered {outcome.recovered}, capacity {100 * outcome.capacity:.2f} %, "
         f"{outcome.seconds['total']:.1f} s"
+    )
+
+
+def holdout_words(values: Mapping[str, Any]) -> str:
+    """Return in a few words what a request did to the hold-out data, and all before it."""
+    from tfrnet.audit.change import Change
+
+    change = Change.from_dict(values)
+    return (
+        f"loss {change.loss_before:.3f} -> {change.loss_after:.3f} ({change.words}; "
+        f"{change.loss_untouched:.3f} untouched, {change.examples} examples)"
     )
 
 

@@ -18,6 +18,8 @@ class Outcome:
 
     `seconds` are by stage, with their `total`. `memory` is in bytes: `peak` while the request ran,
     `before` it began, and `state`, the size of what is committed. `details` is what a method adds.
+    `holdout` is the loss on the user's own hold-out data, empty if there is none: of the untouched
+    model, before and after the request, and the standard error of the change.
     """
 
     id: str
@@ -40,6 +42,7 @@ class Outcome:
     seconds: Mapping[str, float] = field(default_factory=dict)
     memory: Mapping[str, int] = field(default_factory=dict)
     details: Mapping[str, Any] = field(default_factory=dict)
+    holdout: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def accepted(self) -> bool:
@@ -49,7 +52,10 @@ class Outcome:
     def to_dict(self) -> dict[str, Any]:
         """Return the record as plain JSON values; a number that is not finite becomes null."""
         values = asdict(self) | {"top_channels": list(self.top_channels)}
-        values["details"] = _plain(values["details"])
+        for name in ("details", "holdout"):
+            values[name] = _plain(values[name])
+        if not self.holdout:
+            del values["holdout"]
         return _plain(values)
 
 

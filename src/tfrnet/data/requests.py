@@ -104,7 +104,7 @@ def read_one_request(path: str | Path) -> Request:
 
 
 def read_examples(path: str | Path) -> list[Example]:
-    """Read retain or guard data: one example per line."""
+    """Read retain, guard or hold-out data: one example per line."""
     examples = [
         parse_example(value, f"{path}:{number}", line=number)
         for number, value in json_lines(Path(path))
@@ -124,11 +124,33 @@ def refuse_overlap(requests: Sequence[Request], kept: Sequence[Example], label: 
             {n for example in request.examples for n in lines.get(_words(example), ())}
         )
         if clashes:
-            shown = ", ".join(map(str, clashes[:10])) + (", ..." if len(clashes) > 10 else "")
             raise InputError(
                 f"{label} overlaps request {request.id!r}: the same example is on "
-                f"line{'s' if len(clashes) > 1 else ''} {shown} of the {label}; remove it"
+                f"{_lines(clashes)} of the {label}; remove it"
             )
+
+
+def refuse_shared(
+    holdout: Sequence[Example], used: Sequence[Example], holdout_label: str, label: str
+) -> None:
+    """Raise, naming the lines, if an example that must stay unused is also in data that is used."""
+    known = {_words(example) for example in used}
+    clashes = [
+        example.line or number
+        for number, example in enumerate(holdout, start=1)
+        if _words(example) in known
+    ]
+    if clashes:
+        raise InputError(
+            f"{holdout_label} overlaps {label}: {_lines(clashes)} of the {holdout_label} "
+            f"{'are' if len(clashes) > 1 else 'is'} in the {label} too; remove "
+            f"{'them' if len(clashes) > 1 else 'it'} from one of the two"
+        )
+
+
+def _lines(numbers: Sequence[int]) -> str:
+    shown = ", ".join(map(str, numbers[:10])) + (", ..." if len(numbers) > 10 else "")
+    return f"line{'s' if len(numbers) > 1 else ''} {shown}"
 
 
 def _words(example: Example) -> str:

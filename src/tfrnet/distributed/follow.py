@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from tfrnet.audit.observer import Observer
 from tfrnet.core.errors import TeamError
 from tfrnet.distributed.messages import Adopt, Begin, End, Load, Propose, Restore
 from tfrnet.distributed.together import load_together
 from tfrnet.method import find_method
-from tfrnet.unlearner import Proposal, Unlearner
+from tfrnet.unlearner import Proposal
 
 if TYPE_CHECKING:
     from tfrnet.core.team import Team
@@ -22,7 +23,7 @@ def follow(team: Team, load: Callable[[Load], LoadedModel]) -> None:
     Errors that all processes share are left to the leader to report.
     """
     loaded: LoadedModel | None = None
-    net: Unlearner[Any] | None = None
+    observer: Observer | None = None
     proposal: Proposal[Any] | None = None
     try:
         while not isinstance(message := team.broadcast(None), End):
@@ -30,24 +31,24 @@ def follow(team: Team, load: Callable[[Load], LoadedModel]) -> None:
                 case Load():
                     loaded = load_together(team, lambda: load(message))
                 case Begin() if loaded:
-                    net = _begin(team, loaded, message)
-                case Restore() if net:
-                    net.restore(find_method(net.method).read_state(message.tensors))
-                    net.requests_seen = message.requests_seen
-                case Propose() if net:
+                    observer = _begin(team, loaded, message)
+                case Restore() if observer:
+                    state = observer.net.read_state(message.tensors)
+                    observer.restore(state, message.requests_seen, message.is_untouched)
+                case Propose() if observer:
                     with team.together():
-                        proposal = net.propose(message.request)
+                        proposal = observer.propose(message.request)
                         team.agree({"the new state": proposal.state.digest()})
-                case Adopt() if net and proposal:
-                    net.adopt(proposal)
+                case Adopt() if observer and proposal:
+                    observer.adopt(proposal)
                 case _:
                     raise TeamError(f"the leader said {type(message).__name__} too early")
     finally:
-        if net:
-            net.detach()
+        if observer:
+            observer.net.detach()
 
 
-def _begin(team: Team, loaded: LoadedModel, begin: Begin) -> Unlearner[Any]:
+def _begin(team: Team, loaded: LoadedModel, begin: Begin) -> Observer:
     with team.together():
         method = find_method(begin.method)
         net = method(
@@ -59,5 +60,6 @@ def _begin(team: Team, loaded: LoadedModel, begin: Begin) -> Unlearner[Any]:
             passes=begin.passes,
             team=team,
         )
+        observer = Observer(net, begin.holdout)
         team.agree({})
-    return net
+    return observer

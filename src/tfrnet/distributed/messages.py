@@ -30,6 +30,7 @@ class Begin:
     config: dict[str, Any]
     retain: Sequence[Example]
     guard: Sequence[Example]
+    holdout: Sequence[Example]
     seed: int
     passes: Passes
 
@@ -40,6 +41,7 @@ class Restore:
 
     tensors: Mapping[str, torch.Tensor]
     requests_seen: int
+    is_untouched: bool
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -180,6 +180,14 @@ def answer_losses(model: PreTrainedModel, batch: Batch) -> torch.Tensor:
     return mean_by_example(token_losses(answer_logits(model, batch), batch.targets), batch)
 
 
+@dataclass(frozen=True)
+class Answers:
+    """Of many examples: their losses, and whether greedy decoding gives exactly the answer."""
+
+    losses: torch.Tensor
+    given: torch.Tensor
+
+
 @torch.no_grad()
 def evaluate_losses(
     model: PreTrainedModel,
@@ -189,17 +197,52 @@ def evaluate_losses(
     team: Team = SOLO,
 ) -> torch.Tensor:
     """Return L(x) of many examples, in their order, on the CPU."""
+    return _evaluate(answer_losses, model, examples, batch_size, max_tokens, team)
+
+
+@torch.no_grad()
+def evaluate_answers(
+    model: PreTrainedModel,
+    examples: Sequence[Encoded],
+    batch_size: int,
+    max_tokens: int | None = None,
+    team: Team = SOLO,
+) -> Answers:
+    """Return losses and whether the model gives the answers, without decoding; at least one.
+
+    Greedy decoding gives an answer if each of its tokens is the likeliest after those before it.
+    """
+    found = _evaluate(_losses_and_given, model, examples, batch_size, max_tokens, team)
+    return Answers(found[..., 0], found[..., 1] > 0)
+
+
+def _losses_and_given(model: PreTrainedModel, batch: Batch) -> torch.Tensor:
+    logits = answer_logits(model, batch)
+    losses = mean_by_example(token_losses(logits, batch.targets), batch)
+    missed = sum_by_example((logits.argmax(-1) != batch.targets.to(logits.device)).float(), batch)
+    return torch.stack([losses.float(), (missed == 0).float()], dim=-1)
+
+
+def _evaluate(
+    of_batch: Callable[[PreTrainedModel, Batch], torch.Tensor],
+    model: PreTrainedModel,
+    examples: Sequence[Encoded],
+    batch_size: int,
+    max_tokens: int | None,
+    team: Team,
+) -> torch.Tensor:
+    """Return the values of many examples, in their order, on the CPU."""
     device = input_device(model)
     groups = batches(examples, batch_size, max_tokens=max_tokens)
 
-    def losses_of(part: list[int]) -> torch.Tensor:
-        return answer_losses(model, collate([examples[i] for i in part], device)).float()
+    def values_of(part: list[int]) -> torch.Tensor:
+        return of_batch(model, collate([examples[i] for i in part], device)).float()
 
     def work(group: list[int]) -> Tensors:
-        return (torch.cat(in_parts(group, losses_of, whole=team.in_lockstep)),)
+        return (torch.cat(in_parts(group, values_of, whole=team.in_lockstep)),)
 
-    found = team.map(groups, work)
-    losses = torch.empty(len(examples))
-    for group, (values,) in zip(groups, found, strict=True):
-        losses[group] = values.cpu()
-    return losses
+    found = [values.cpu() for (values,) in team.map(groups, work)]
+    if not found:
+        return torch.empty(0)
+    order = torch.tensor([i for group in groups for i in group]).argsort()
+    return torch.cat(found)[order]

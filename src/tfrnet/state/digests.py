@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Sequence
 from typing import Any
 
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -24,6 +25,11 @@ KEY_BYTES = 32
 def example_digest(example: Example, key: bytes) -> str:
     """Return the keyed digest of one example."""
     return _keyed(example.to_dict(), key)
+
+
+def examples_digest(examples: Sequence[Example], key: bytes) -> str:
+    """Return the keyed digest of a set of examples, in any order."""
+    return _keyed(sorted(example_digest(example, key) for example in examples), key)
 
 
 def request_key(key: bytes, request_id: str) -> bytes:

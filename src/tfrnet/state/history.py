@@ -29,13 +29,16 @@ class History:
 
     Requests form a tree: each follows the one before it, and a rollback goes back to an earlier
     branching point. What is applied now is the way from the root to the latest request.
-    `digests` maps generations to the digests of their tensors.
+    `digests` maps generations to the digests of their tensors, `guard_losses` to their guard loss
+    and `holdouts` to what the hold-out data showed, where a request has measured them.
     """
 
     def __init__(self) -> None:
         self.generation = 0
         self.requests_seen = 0
         self.digests: dict[int, str] = {}
+        self.guard_losses: dict[int, float] = {}
+        self.holdouts: dict[int, Mapping[str, Any]] = {}
         self._events: list[_Event] = []
         self._latest = _NOTHING
         self._latest_of: dict[int, int] = {}  # generation -> its latest event
@@ -63,11 +66,14 @@ class History:
         """Take in the next entry."""
         if entry["kind"] == "request":
             self._add_request(entry)
+            self._take_measures(entry)
         elif entry["kind"] == "rollback":
+            self._same_measures(entry["to"], entry["generation"])
             # Undone requests may be asked for again, rejected ones tried again.
             self._latest = self._latest_of[entry["to"]]
             self._standing = None
         elif entry["kind"] == "repair":
+            self._same_measures(entry["salvaged"], entry["generation"])
             self._begin_anew(entry)
         self.generation = entry["generation"]
         self.digests[self.generation] = entry["state_after"]
@@ -89,6 +95,23 @@ class History:
                 rejected += not was_rejected
         seen = self.requests_seen + (entry["kind"] == "request")
         return {"seen": seen, "applied": applied, "rejected": rejected}
+
+    def _take_measures(self, entry: Mapping[str, Any]) -> None:
+        """Note what a request has measured of the generation before it and of its own."""
+        before, after = entry.get("guard_loss_before"), entry.get("guard_loss_after")
+        if before is not None:
+            self.guard_losses.setdefault(self.generation, before)
+        if after is not None and entry["outcome"] == "accepted":
+            self.guard_losses[entry["generation"]] = after
+        if holdout := entry.get("holdout"):
+            self.holdouts[entry["generation"]] = holdout
+
+    def _same_measures(self, known: int, generation: int) -> None:
+        """Note that a generation is an earlier one under a new number."""
+        if known in self.guard_losses:
+            self.guard_losses[generation] = self.guard_losses[known]
+        if known in self.holdouts:
+            self.holdouts[generation] = self.holdouts[known]
 
     def _begin_anew(self, entry: Mapping[str, Any]) -> None:
         """Take over what a repair found to be applied and rejected; lines before it may be lost."""

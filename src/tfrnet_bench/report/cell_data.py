@@ -51,6 +51,11 @@ def request_data(requests: Sequence[Part]) -> dict[str, list[Any]]:
     if not requests:
         return {}
     columns = {name: [request.get(name) for request in requests] for name in _REQUEST_FIELDS}
+    if any(request.get("holdout") for request in requests):
+        for name in ("loss_before", "loss_after"):
+            columns[f"holdout_{name}"] = [
+                (request.get("holdout") or {}).get(name) for request in requests
+            ]
     columns["seconds"] = [request.get("seconds", {}).get("total") for request in requests]
     columns["peak"] = [request.get("memory", {}).get("peak") for request in requests]
     return columns

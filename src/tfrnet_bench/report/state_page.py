@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tfrnet.audit.change import Change
 from tfrnet.masking.channel_map import channel_map
 from tfrnet.masking.mask import capacity, dormant
 from tfrnet.method_state import dormant_threshold_of, has_mask, mask_of
@@ -38,6 +39,7 @@ def state_page(folder: Path) -> Page:
             f"{len(requests) - accepted} rejected",
             "applied now": len(store.history.applied),
             "generation": store.generation,
+            "hold-out data": _holdout(store),
             **mask_facts,
         }
     )
@@ -57,6 +59,18 @@ def state_page(folder: Path) -> Page:
     html = render("State report", str(folder.resolve().name), sections, {"cells": [rounded(cell)]})
     counts = {"accepted": accepted, "rejected": len(requests) - accepted}
     return Page("state", html, counts)
+
+
+def _holdout(store: StateStore) -> str:
+    """Return what the hold-out data showed of the current generation; nothing without such data."""
+    values = store.history.holdouts.get(store.generation)
+    if not values:
+        return ""
+    change = Change.from_dict(values)
+    return (
+        f"loss {change.loss_untouched:.3f} untouched, {change.loss_after:.3f} now "
+        f"({100 * change.total_rise:+.1f} %), {change.examples} examples that no step or guard uses"
+    )
 
 
 def _mask(

@@ -42,7 +42,7 @@ def pruned(net) -> set[int]:
 
 
 def encoded(net, examples):
-    return [net._target(e) for e in net._encode(examples, "test data")]
+    return [net._target(e) for e in net.encode(examples, "test data")]
 
 
 # Settings

@@ -9,7 +9,7 @@ import typer
 
 from tfrnet.cli import options as opt
 from tfrnet.cli.opening import lead, open_session
-from tfrnet.cli.output import Output, outcome_line
+from tfrnet.cli.output import Output, holdout_words, outcome_line
 from tfrnet.cli.sharing import shared
 from tfrnet.core.errors import InterruptError
 
@@ -50,6 +50,8 @@ def _forget(request: Path, options: opt.SessionOptions, team: Team, output: Outp
             raise InterruptError(f"interrupted: request {wanted.id!r} {done} applied") from None
         generation = session.store.generation
     output.say(outcome_line(outcome))
+    if outcome.holdout:
+        output.say(f"  hold-out: {holdout_words(outcome.holdout)}")
     output.result(
         "forget", {"state": str(options.state), "generation": generation} | outcome.to_dict()
     )

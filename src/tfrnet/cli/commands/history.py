@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tfrnet.cli import options as opt
-from tfrnet.cli.output import Output
+from tfrnet.cli.output import Output, holdout_words
 
 
 def command(state: opt.State = opt.DEFAULT_STATE, as_json: opt.AsJson = False) -> int:
@@ -44,6 +44,8 @@ def _line(entry: dict[str, Any]) -> str:
     if entry["outcome"] == "rejected":
         return f"{text}{entry['reason']}"
     losses = f"forget loss {_loss(entry, 'forget_loss')}, guard loss {_loss(entry, 'guard_loss')}"
+    if held_out := entry.get("holdout"):
+        losses += f", hold-out {holdout_words(held_out)}"
     if not entry["top_channels"]:  # no mask
         return f"{text}{losses}"
     return f"{text}{losses}, suppressed {entry['selected']}, recovered {entry['recovered']}"

@@ -9,7 +9,7 @@ import typer
 
 from tfrnet.cli import options as opt
 from tfrnet.cli.opening import lead, open_session
-from tfrnet.cli.output import Output, outcome_line
+from tfrnet.cli.output import Output, holdout_words, outcome_line
 from tfrnet.cli.sharing import shared
 from tfrnet.core.errors import InterruptError
 
@@ -66,6 +66,8 @@ def _run(
                 outcomes.append(outcome)
                 steps.advance()
                 output.say(outcome_line(outcome))
+                if outcome.holdout:
+                    output.say(f"  hold-out: {holdout_words(outcome.holdout)}")
         except KeyboardInterrupt:
             done = sum(r.id in session.store.history.applied for r in requests)
             raise InterruptError(

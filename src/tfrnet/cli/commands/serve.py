@@ -88,6 +88,7 @@ def command(
         float, typer.Option(min=0, help="Seconds to finish what is in hand when stopped.")
     ] = 30.0,
     guard: opt.Guard = None,
+    holdout: opt.Holdout = None,
     method: opt.Method = None,
     preset: opt.Preset = None,
     overrides: opt.Set = None,
@@ -161,6 +162,7 @@ def command(
             state=state,
             model=model,
             guard=guard,
+            holdout=holdout,
             method=method,
             preset=preset,
             overrides=overrides,

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfrnet.cli import options as opt
-from tfrnet.cli.output import Output, ranges
+from tfrnet.cli.output import Output, holdout_words, ranges
 
 if TYPE_CHECKING:
     from tfrnet.masking.strength import MaskStrength
@@ -33,6 +33,8 @@ def command(state: opt.State = opt.DEFAULT_STATE, as_json: opt.AsJson = False) -
     )
     key = _key(store)
     output.say(f"signed       {f'by key {key}' if key else 'no, so its history can be rewritten'}")
+    if held_out := store.history.holdouts.get(store.generation):
+        output.say(f"hold-out     {holdout_words(held_out)}")
     if strength:
         output.say(f"channels     {strength.channels} in {len(manifest.channels)} projections")
         output.say(f"mask         {strength.change()}")
@@ -56,6 +58,7 @@ def _values(state: Path, store: StateStore) -> dict[str, Any]:
         "requests_seen": store.position.seen,
         "applied": list(store.history.applied),
         "rejected": list(store.history.rejected),
+        "holdout": store.history.holdouts.get(store.generation),
         "digest": store.position.digest,
         "key": _key(store),
         "seed": manifest.seed,

@@ -102,13 +102,13 @@ class O3(AnswerUnlearner):
             refuse=config.targets == "refusal",
             include_true=config.include_true,
         )
-        return super()._targets(self._encode(examples, "random answers"))
+        return super()._targets(self.encode(examples, "random answers"))
 
     def _reference(self, forget: list[Encoded]) -> Before:
         state = self.state.tensors()
         memory = Memory.from_tensors(state)
         # The original examples, not the targets: a long target may have a cut prompt.
-        asked = self._encode(self._examples, "request")
+        asked = self.encode(self._examples, "request")
         prompts = [example.ids[: example.answer_start] for example in asked]
         fresh = new_prompts(memory, prompts)
         before = self.effect.detector_seconds

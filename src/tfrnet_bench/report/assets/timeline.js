@@ -10,6 +10,7 @@ function timeline(cell) {
   const requests = columns.id.map((_, n) =>
     Object.fromEntries([["number", n + 1], ...Object.entries(columns).map(([name, values]) => [name, values[n]])]),
   );
+  const heldOut = requests.filter((request) => typeof request.holdout_loss_after === "number");
   const rejected = requests.filter((request) => request.outcome !== "accepted").length;
   return make(
     "div",
@@ -20,7 +21,13 @@ function timeline(cell) {
       { name: "after, accepted", ...ACCEPTED, dash: "0 99" },
       { name: "tried, rejected (nothing changed)", ...REJECTED, dash: "0 99" },
     ]),
-    make("div", { class: "figures" }, lossChart(requests, "forget_loss", "Loss on the request's examples"), lossChart(requests, "guard_loss", "Loss on the guard examples")),
+    make(
+      "div",
+      { class: "figures" },
+      lossChart(requests, "forget_loss", "Loss on the request's examples"),
+      lossChart(requests, "guard_loss", "Loss on the guard examples"),
+      ...(heldOut.length ? [lossChart(heldOut, "holdout_loss", "Loss on the hold-out data")] : []),
+    ),
     requestTable(requests),
   );
 }
@@ -32,7 +39,7 @@ function lossChart(requests, name, title) {
     label: title,
     xLabel: "request",
     yLabel: "loss",
-    xRange: [0.5, requests.length + 0.5],
+    xRange: [0.5, requests.at(-1).number + 0.5],
     yRange: rangeOf(requests.flatMap((request) => [before(request), after(request)])),
     height: 260,
     wholeX: true,
@@ -72,6 +79,7 @@ function change(request, name) {
 
 function requestTable(requests) {
   const hasMask = requests.some((request) => request.selected || request.recovered);
+  const hasHoldout = requests.some((request) => typeof request.holdout_loss_after === "number");
   const maskColumns = [
     ["Suppressed", (request) => request.selected, 0],
     ["Recovered", (request) => request.recovered, 0],
@@ -83,6 +91,7 @@ function requestTable(requests) {
     ["Outcome", (request) => request.outcome],
     ["Forget loss", (request) => request.forget_loss_after, 3, (request) => change(request, "forget_loss")],
     ["Guard loss", (request) => request.guard_loss_after, 3, (request) => change(request, "guard_loss")],
+    ...(hasHoldout ? [["Hold-out loss", (request) => request.holdout_loss_after, 3, (request) => change(request, "holdout_loss")]] : []),
     ...(hasMask ? maskColumns : []),
     ["Attempts", (request) => request.attempts, 0],
     ["Seconds", (request) => request.seconds, 2],

@@ -1,0 +1,1 @@
+"""What a request did, measured on examples that no method sees."""
