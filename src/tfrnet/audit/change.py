@@ -35,8 +35,13 @@ class Change:
         differences = (after - before).double()
         count = differences.numel()
         error = float(differences.std() / math.sqrt(count)) if count > 1 else None
-        means = [float(losses.double().mean()) for losses in (untouched, before, after)]
-        return cls(count, *means, error)
+        return cls(
+            examples=count,
+            loss_untouched=float(untouched.double().mean()),
+            loss_before=float(before.double().mean()),
+            loss_after=float(after.double().mean()),
+            error=error,
+        )
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
