@@ -13,8 +13,10 @@ from tfrnet.core.errors import InputError, StateError
 from tfrnet.data.protocol import Sizes, make_split
 from tfrnet.data.sources import Source
 from tfrnet.data.tasks import find_task
+from tfrnet.evaluation.bystanders import find_bystanders
 from tfrnet.evaluation.evaluator import Evaluator
-from tfrnet.evaluation.stream import measure_stream, stream_entries
+from tfrnet.evaluation.metrics.requested import honest_scores
+from tfrnet.evaluation.stream import forgotten_answers, measure_stream, stream_entries
 from tfrnet.evaluation.tasks import evaluate_task
 from tfrnet.models.load import LoadedModel
 from tfrnet.state.store import StateStore
@@ -25,8 +27,12 @@ CONFIG = TFRConfig.paper(guard_examples=8, retain_examples=6, use_guard=False, b
 
 
 @pytest.fixture(scope="module")
-def split(tmp_path_factory):
-    source = Source("folder", made_up_folder(tmp_path_factory.mktemp("data")))
+def source(tmp_path_factory):
+    return Source("folder", made_up_folder(tmp_path_factory.mktemp("data")))
+
+
+@pytest.fixture(scope="module")
+def split(source):
     return make_split("openbookqa", 0, source, SIZES)
 
 
@@ -42,13 +48,21 @@ def ran(split, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def found(ran, split):
+def measured(ran, split, source):
     loaded, folder = ran
+    beside = find_bystanders(split, source, 4)
     with apply_state(loaded.model, folder) as mask:
         before = mask.values.clone()
-        result = measure_stream(Evaluator(loaded, 4), mask, StateStore.open(folder), split)
+        result = measure_stream(
+            Evaluator(loaded, 4), mask, StateStore.open(folder), split, bystanders=beside
+        )
         assert torch.equal(mask.values, before)
     return result
+
+
+@pytest.fixture(scope="module")
+def found(measured):
+    return measured.to_dict()
 
 
 @pytest.fixture(scope="module")
@@ -109,6 +123,59 @@ def test_the_structure_is_read_from_the_masks_and_the_ledger(found, by_generatio
     first = structure["composition"][0]
     assert first == {"core": 1.0, "new": 0.0, "recurring": 0.0}
     assert all(sum(share.values()) == pytest.approx(1) for share in structure["composition"])
+
+
+def test_the_honest_trade_off_is_that_of_each_checkpoint_asked_alone(
+    found, by_generation, ran, split
+):
+    loaded, folder = ran
+    generations = [0, *(e["generation"] for e in StateStore.open(folder).entries)][-4:]
+    kept = []
+    for number in generations:
+        with apply_state(loaded.model, folder, number):
+            kept.append(
+                np.mean(
+                    [
+                        evaluate_task(Evaluator(loaded, 1), find_task(task), items, "x").accuracy
+                        for task, items in split.heldout.items()
+                    ]
+                )
+            )
+    seen = [100 * np.mean(by_generation[t][0][: 3 * t]) for t in (1, 2, 3)]
+    start = 100 * np.mean(by_generation[0][0][:9])
+    expected = honest_scores(start, seen, 25.0, kept[0], kept[1:])
+    # A quarter of three requests ends after the first, the second and the third.
+    assert [point["request"] for point in found["checkpoints"]] == [0, 1, 2, 3]
+    measured = found["yardsticks"]
+    if expected is None:
+        assert measured["honest_trade_off"] is None
+    else:
+        assert measured["honest_trade_off"] == pytest.approx(expected.trade_off)
+    assert measured["retain_average"] == pytest.approx(np.mean(kept[1:]))
+
+
+def test_side_effects_are_measured_against_the_first_generation(found):
+    beside = found["bystanders"]
+    assert set(beside["witness"]) == {"openbookqa", "boolq", "arithmetic", "text"}
+    # The mask moved, so no loss is exactly what it was.
+    assert all(ratio != 1 for ratio in beside["witness"].values())
+    tasks = [ratio for group, ratio in beside["witness"].items() if group != "text"]
+    assert found["yardsticks"]["witness"] == max(tasks)
+
+
+def test_the_distance_to_an_oracle_counts_requested_items_only(measured, ran, split):
+    loaded, folder = ran
+    with apply_state(loaded.model, folder):
+        itself = forgotten_answers(Evaluator(loaded, 1), split)
+    assert len(itself.said) == len(split.forget) == 12
+    assert len(measured.last.said) == 9
+    found = measured.to_dict(itself)["yardsticks"]
+    assert found["oracle_accuracy"] == 0
+    assert found["oracle_agreement"] == 100
+    assert found["oracle_losses"] == pytest.approx(0, abs=0.12)
+    untouched = forgotten_answers(Evaluator(loaded, 1), split)
+    assert measured.to_dict(untouched)["yardsticks"]["oracle_losses"] > 0
+    assert "oracle_losses" not in measured.to_dict()["yardsticks"]
 
 
 def test_another_stream_is_refused(ran, split):

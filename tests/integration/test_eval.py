@@ -395,8 +395,33 @@ def test_a_stream_for_a_program_and_a_person(
     assert head.split()[0] == "after"
     assert float(nothing.split()[1]) == pytest.approx(found["forgetting"]["fixed"][0], abs=0.05)
     assert [row.split()[0] for row in rows[:requests]] == found["requests"]
+    for title in ("Trade-off (paper)", "Honest Trade-off", "Witness", "General text"):
+        assert sum(row.startswith(f"  {title}") for row in rows) <= 1
+    (witness,) = (row for row in rows if row.startswith("  Witness"))
+    assert float(witness.split()[1]) == pytest.approx(found["yardsticks"]["witness"], abs=0.005)
+    assert rows[-1].startswith("not computed: distance to the oracle.")
     error = tfrnet("eval", *options, "--model", tiny_folder).error
     assert "stream evaluates what a state made a model forget; give --state FOLDER" in error
+
+
+def test_a_stream_beside_a_model_that_never_saw_it(
+    tfrnet: Tfrnet, data: Path, split: Path, state: Path, tiny_folder: Path, tmp_path: Path
+) -> None:
+    oracle = tmp_path / "oracle"
+    shutil.copytree(tiny_folder, oracle)
+    command = ["eval", "--split", split, "--tasks", "stream", "--data-dir", data]
+    command += ["--state", state, "--oracle", oracle]
+    result = tfrnet(*command)
+    assert "does not say what it was trained without, so that is not checked" in result.err
+    assert "  Oracle: losses" in result.out
+    assert "not computed" not in result.out
+    (oracle / "without.json").write_text(
+        '{"schema": "tfrnet.without/1", "seeds": [0], "streams": ["openbookqa"], "digests": []}'
+    )
+    result = tfrnet(*command)
+    assert (result.code, result.out) == (2, "")
+    assert "may have been trained on" in result.error
+    assert "prepare --without" in result.error
 
 
 def test_the_stream_of_a_method_without_a_mask(
@@ -410,7 +435,7 @@ def test_the_stream_of_a_method_without_a_mask(
         "eval", *options, "--state", tmp_path / "ga"
     ).out.splitlines()
     assert title.startswith("stream, ")
-    assert head.split() == ["after", "fixed", "seen", "unseen"]
+    assert head.split() == ["after", "fixed", "seen", "unseen", "seen", "loss"]
     assert nothing.split()[0] == "nothing"
     assert rows
     tfrnet("run", *run, "--state", tmp_path / "short", "--keep", 1)

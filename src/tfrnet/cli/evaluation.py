@@ -96,6 +96,8 @@ def _show_robustness(output: Output, result: Mapping[str, Any]) -> None:
 
 
 def _show_stream(output: Output, result: Mapping[str, Any]) -> None:
+    from tfrnet.evaluation.yardsticks import YARDSTICKS
+
     forgetting = result["forgetting"]
     # Only methods with a mask have these figures.
     structure = result.get("structure")
@@ -103,14 +105,15 @@ def _show_stream(output: Output, result: Mapping[str, Any]) -> None:
         f"stream, {len(result['requests'])} requests on {result['forget_task']}, "
         f"{sum(result['accepted'])} accepted; accuracy on forgotten items in percent"
     )
-    head = f"  {'after':<24}{'fixed':>8}{'seen':>8}{'unseen':>8}"
+    head = f"  {'after':<24}{'fixed':>8}{'seen':>8}{'unseen':>8}{'seen loss':>11}"
     output.say(head + (_STRUCTURE_HEAD if structure else ""))
     output.say(f"  {'nothing':<24}{forgetting['fixed'][0]:8.1f}")
     for t, name in enumerate(result["requests"]):
         unseen = f"{forgetting['unseen'][t]:.1f}" if t < len(forgetting["unseen"]) else ""
         output.say(
             f"  {name:<24}{forgetting['fixed'][t + 1]:8.1f}{forgetting['seen'][t]:8.1f}"
-            f"{unseen:>8}{_structure_cells(structure, t) if structure else ''}"
+            f"{unseen:>8}{forgetting['seen_loss'][t]:11.3f}"
+            f"{_structure_cells(structure, t) if structure else ''}"
         )
     flips = forgetting["flip_back"]
     if flips["share"] is not None:
@@ -120,6 +123,11 @@ def _show_stream(output: Output, result: Mapping[str, Any]) -> None:
             f"their own request ({100 * flips['share']:.1f} %, 95 % interval {100 * low:.1f} to "
             f"{100 * high:.1f})"
         )
+    for name, yardstick in YARDSTICKS.items():
+        value = result["yardsticks"].get(name)
+        if value is not None:
+            shown = f"{value:.{yardstick.digits}f}"
+            output.say(f"  {yardstick.title:<20}{shown:>7}  {yardstick.meaning}")
 
 
 _STRUCTURE_HEAD = (

@@ -17,6 +17,7 @@ from tfrnet.data.task import Task
 from tfrnet.data.tasks import find_task, task_names
 from tfrnet.data.tofu import TofuRow, load_tofu
 from tfrnet.evaluation.attacking.subject import AttackOptions, divide
+from tfrnet.evaluation.bystanders import Bystanders, find_bystanders
 from tfrnet.evaluation.privacy import MEMBERS, NON_MEMBERS
 from tfrnet.evaluation.robustness import check_attacks
 from tfrnet.evaluation.tofu import SETS, TofuOptions
@@ -85,6 +86,7 @@ class Plan:
     tofu: Mapping[str, Sequence[TofuRow]]
     privacy: tuple[Sequence[TofuRow], Sequence[TofuRow]] | None
     split: Split | None
+    bystanders: Bystanders | None = None
 
     def steps(self) -> int:
         """Return the total number of prompts, without those of attacks."""
@@ -127,7 +129,10 @@ def make_plan(options: Options, source: Source, split: Split | None = None) -> P
         members, others = (load_tofu(file, source) for file in (MEMBERS, NON_MEMBERS))
         _check_limit(options.limit, min(len(members), len(others)), "the privacy sets")
         privacy = (_some(members, options, MEMBERS), _some(others, options, NON_MEMBERS))
-    return Plan(options, parts, tofu, privacy, split)
+    beside = None
+    if split and "stream" in options.tasks:
+        beside = find_bystanders(split, source, options.limit or DEFAULT_LIMIT)
+    return Plan(options, parts, tofu, privacy, split, beside)
 
 
 def _split_parts(task: Task, split: Split, options: Options) -> list[Part]:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from tfrnet.core.effect import Effect
 from tfrnet.evaluation.attacking.subject import Subject
 from tfrnet.evaluation.evaluator import Evaluator
+from tfrnet.evaluation.metrics.oracle import Answers
 from tfrnet.evaluation.metrics.tofu import forget_quality
 from tfrnet.evaluation.plan import Plan
 from tfrnet.evaluation.privacy import PrivacyResult, compare_with_oracle, evaluate_privacy
 from tfrnet.evaluation.robustness import relearning_figures, run_attacks
-from tfrnet.evaluation.stream import measure_stream
+from tfrnet.evaluation.stream import StreamResult, forgotten_answers, measure_stream
 from tfrnet.evaluation.tasks import TaskResult, evaluate_task
 from tfrnet.evaluation.tofu import TofuResult, evaluate_tofu
 from tfrnet.state.store import StateStore
@@ -25,17 +26,22 @@ NO_ORACLE = (
     "fine-tuned in the same way on TOFU's retain90 alone (for smollm2-tofu-full: "
     "--oracle smollm2-tofu-retain90)"
 )
+NO_TASK_ORACLE = (
+    "It takes a model that was trained in the same way without the forgotten items; give --oracle "
+    "MODEL (for smollm2-tasks and seeds 3 to 7: --oracle smollm2-tasks-oracle)"
+)
 
 
 @dataclass(frozen=True)
 class Measurements:
-    """The results of one model."""
+    """The results of one model; `forgotten` are an oracle's answers to a stream's items."""
 
     tasks: Sequence[TaskResult] = ()
     tofu: TofuResult | None = None
     privacy: PrivacyResult | None = None
     robustness: Mapping[str, Any] | None = None
-    stream: Mapping[str, Any] | None = None
+    stream: StreamResult | None = None
+    forgotten: Answers | None = None
 
     def samples(self) -> Iterator[dict[str, Any]]:
         """Yield the results of every item."""
@@ -107,13 +113,23 @@ def measure(
             "relearning": relearning_figures(rows),
         }
     if "stream" in options.tasks and effect and store and plan.split:
-        length = options.max_length
-        stream = measure_stream(evaluator, effect, store, plan.split, length, report)
+        length, beside = options.max_length, plan.bystanders
+        stream = measure_stream(evaluator, effect, store, plan.split, length, report, beside)
     return Measurements(tasks, reference.tofu, reference.privacy, robustness, stream)
 
 
+def measure_oracle(evaluator: Evaluator, plan: Plan, report: Report) -> Measurements:
+    """Measure what the model is compared with: a model that never saw the forgotten data."""
+    found = measure_reference(evaluator, plan, report)
+    if "stream" not in plan.options.tasks or plan.split is None:
+        return found
+    report("forgotten items")
+    forgotten = forgotten_answers(evaluator, plan.split, plan.options.max_length)
+    return replace(found, forgotten=forgotten)
+
+
 def measure_reference(evaluator: Evaluator, plan: Plan, report: Report) -> Measurements:
-    """Measure only what is compared with the retain-only model."""
+    """Measure TOFU and privacy, which are compared with the retain-only model."""
     options = plan.options
     tofu = privacy = None
     if plan.tofu:
@@ -144,5 +160,10 @@ def compare(found: Measurements, oracle: Measurements | None) -> Compared:
         else:
             missing.append({"figure": "privleak", "why": NO_ORACLE.format("PrivLeak")})
         results.append(entry)
-    results += [dict(more) for more in (found.robustness, found.stream) if more]
+    if found.robustness:
+        results.append(dict(found.robustness))
+    if found.stream:
+        results.append(found.stream.to_dict(oracle.forgotten if oracle else None))
+        if oracle is None:
+            missing.append({"figure": "distance to the oracle", "why": NO_TASK_ORACLE})
     return Compared(results, missing)

@@ -13,6 +13,7 @@ from tfrnet.data.items import Item
 from tfrnet.data.task import Task
 from tfrnet.evaluation.evaluator import Evaluator
 from tfrnet.evaluation.metrics.intervals import standard_error
+from tfrnet.evaluation.metrics.oracle import Answers
 from tfrnet.evaluation.ranking import Ranking, encode_choices
 
 RANKED = ("acc", "acc_norm", "acc_bytes")
@@ -67,6 +68,31 @@ class TaskResult:
             "floors": dict(self.floors),
             **self.details,
         }
+
+
+def said(item: Item, sample: Mapping[str, Any] | None, metric: str, in_words: bool) -> str:
+    """Return what the model answered, or (without a sample) the right answer.
+
+    Not in words, a choice is yes or no or a letter: the words are the dataset's.
+    """
+    if not item.choices:
+        return item.answer.strip() if sample is None else str(sample["generated"]).strip()
+    chosen = item.choices.index(item.answer)
+    if sample is not None:
+        chosen = sample["chosen_norm" if metric == "acc_norm" else "chosen"]
+    if in_words or set(item.choices) == {"yes", "no"}:
+        return item.choices[chosen]
+    return "ABCDEFGH"[chosen]
+
+
+def answers(items: Sequence[Item], result: TaskResult) -> Answers:
+    """Return what was answered, to be compared with another model's answers to these items."""
+    pairs = zip(items, result.samples, strict=True)
+    return Answers(
+        [bool(sample["correct"]) for sample in result.samples],
+        [float(sample["loss"]) for sample in result.samples],
+        [said(item, sample, result.metric, in_words=False) for item, sample in pairs],
+    )
 
 
 def evaluate_task(

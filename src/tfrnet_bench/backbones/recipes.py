@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from tfrnet.core.errors import InputError
 from tfrnet.data.examples import Encoded, Example, encode, with_eos
+from tfrnet.data.forgotten import Forgotten
 from tfrnet.data.sources import Source
 from tfrnet.data.tasks import find_task
 from tfrnet.data.tasks.arithmetic import DEFAULT_MIX, rows_to_items
 from tfrnet.data.tofu import Template, load_tofu, tofu_prompt
 from tfrnet.models.bundled import BUNDLED
 from tfrnet.models.finetune import FinetuneOptions
-from tfrnet_bench.backbones.forgotten import Forgotten
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

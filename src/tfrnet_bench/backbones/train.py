@@ -16,11 +16,11 @@ import torch
 
 from tfrnet.core.errors import InputError
 from tfrnet.data.examples import Encoded
+from tfrnet.data.forgotten import Forgotten
 from tfrnet.data.sources import Source
 from tfrnet.models.finetune import EpochRecord, FinetuneOptions, finetune
 from tfrnet.models.load import LoadedModel
 from tfrnet_bench.backbones.card import CARD, LOG, card
-from tfrnet_bench.backbones.forgotten import Forgotten
 from tfrnet_bench.backbones.recipes import Recipe
 
 if TYPE_CHECKING:

@@ -67,8 +67,8 @@ def command(
 
     An oracle also has without.json, the digests of what it never saw.
     """
+    from tfrnet.data.forgotten import forgotten_items
     from tfrnet.data.sources import Source
-    from tfrnet_bench.backbones.forgotten import forgotten_items
     from tfrnet_bench.backbones.recipes import find_recipe
     from tfrnet_bench.backbones.train import check_folder, save_adapter, save_merged, train
 

@@ -8,11 +8,12 @@ from tfrnet_bench.figures.capacity_plot import draw_capacity
 from tfrnet_bench.figures.reemergence_plot import draw_reemergence
 from tfrnet_bench.figures.structure_plot import draw_structure
 from tfrnet_bench.figures.style import figure_style, save
-from tfrnet_bench.figures.tradeoff_plot import draw_tradeoff
+from tfrnet_bench.figures.tradeoff_plot import draw_honest, draw_tradeoff
 from tfrnet_bench.results import Run
 
 _FIGURES = {
     "tradeoff": draw_tradeoff,
+    "honest": draw_honest,
     "structure": draw_structure,
     "capacity": draw_capacity,
     "reemergence": draw_reemergence,

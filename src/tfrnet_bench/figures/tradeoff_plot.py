@@ -1,7 +1,9 @@
-"""What was forgotten against what was kept, with lines of equal Trade-off."""
+"""What was forgotten against what was kept, with lines of equal balance: by both kinds of score."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,10 +22,11 @@ from tfrnet_bench.figures.style import (
     new_figure,
     shared_legend,
 )
-from tfrnet_bench.results import Run
+from tfrnet_bench.results import CellResult, Run
 from tfrnet_bench.seeds import Seeds
 from tfrnet_bench.tables.labels import in_order, task_label, variant_label
 from tfrnet_bench.tables.main_table import main_variants, stream_score
+from tfrnet_bench.yardsticks import measure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,7 +44,50 @@ _MARKED = {
 }
 
 
+Read = Callable[[CellResult], float | None]
+
+
+@dataclass(frozen=True)
+class _Score:
+    """The two sides of a score, and how the axes and the lines of equal score are called."""
+
+    forgotten: Read
+    kept: Read
+    across: str
+    up: str
+    level: str
+    # A method may know a little more than before: what is kept of that may pass 100.
+    most: float = 100.0
+
+
+_PAPER = _Score(
+    lambda result: 100 - stream_score("forget_average")(result),
+    stream_score("retain_average"),
+    "forgotten: 100 - F Avg",
+    "kept: R Avg",
+    "equal Trade-off",
+)
+_HONEST = _Score(
+    measure("forgotten"),
+    measure("kept"),
+    "forgotten, % of what can be",
+    "kept, % of what was known",
+    "equal honest Trade-off",
+    most=110.0,
+)
+
+
 def draw_tradeoff(run: Run) -> Figure | None:
+    """Draw the paper's score."""
+    return _draw(run, _PAPER)
+
+
+def draw_honest(run: Run) -> Figure | None:
+    """Draw the honest score: requested items only, nothing below chance, kept of what was known."""
+    return _draw(run, _HONEST)
+
+
+def _draw(run: Run, score: _Score) -> Figure | None:
     """Draw a panel for each stream, a point for each variant, error bars over seeds."""
     variants, streams = with_results(run, main_variants(run))
     if not streams:
@@ -51,12 +97,13 @@ def draw_tradeoff(run: Run) -> Figure | None:
     styles = _styles(variants)
     for axes, stream in zip(panels, streams, strict=True):
         for variant in variants:
-            _draw_point(axes, run, stream, variant, styles[variant])
-        axes.set(xlim=_with_margin(axes.get_xlim()), ylim=_with_margin(axes.get_ylim()))
-        _draw_levels(axes)
+            _draw_point(axes, run, stream, variant, score, styles[variant])
+        limits = (_with_margin(shown, score.most) for shown in (axes.get_xlim(), axes.get_ylim()))
+        axes.set(**dict(zip(("xlim", "ylim"), limits, strict=True)))
+        _draw_levels(axes, score.level)
         axes.set_title(task_label(stream))
-        axes.set_xlabel("forgotten: 100 - F Avg")
-    panels[0].set_ylabel("kept: R Avg")
+        axes.set_xlabel(score.across)
+    panels[0].set_ylabel(score.up)
     shared_legend(figure, panels, 7 * len(streams) // 3, "Bars: 95 % interval over seeds")
     return figure
 
@@ -72,18 +119,18 @@ def _styles(variants: list[str]) -> dict[str, tuple[str, str, int]]:
 
 
 def _draw_point(
-    axes: Any, run: Run, stream: str, variant: str, style: tuple[str, str, int]
+    axes: Any, run: Run, stream: str, variant: str, score: _Score, style: tuple[str, str, int]
 ) -> None:
-    forget = run.seeds(STREAM, stream, variant, stream_score("forget_average"))
-    retain = run.seeds(STREAM, stream, variant, stream_score("retain_average"))
-    if not forget.numbers:
+    forgotten = run.seeds(STREAM, stream, variant, score.forgotten)
+    kept = run.seeds(STREAM, stream, variant, score.kept)
+    if not forgotten.numbers:
         return
     colour, marker, size = style
-    place = 100 - forget.mean()[0], retain.mean()[0]
+    place = forgotten.mean()[0], kept.mean()[0]
     axes.errorbar(
         *place,
-        xerr=_half_width(forget),
-        yerr=_half_width(retain),
+        xerr=_half_width(forgotten),
+        yerr=_half_width(kept),
         fmt="none",
         ecolor=colour,
         elinewidth=0.9,
@@ -107,15 +154,15 @@ def _half_width(seeds: Seeds) -> float:
     return interval.high - mean if interval else 0.0
 
 
-def _with_margin(limits: tuple[float, float]) -> tuple[float, float]:
+def _with_margin(limits: tuple[float, float], most: float) -> tuple[float, float]:
     """Return the range with a margin around the points, and not too narrow."""
     low, high = limits
     margin = max(3.0, (_NARROWEST - (high - low)) / 2)
-    return max(0.0, low - margin), min(100.0, high + margin)
+    return max(0.0, low - margin), min(most, high + margin)
 
 
-def _draw_levels(axes: Any) -> None:
-    """Draw where the Trade-off is the same: the harmonic mean of both axes."""
+def _draw_levels(axes: Any, name: str) -> None:
+    """Draw where the score is the same: the harmonic mean of both axes."""
     left, right = axes.get_xlim()
     low, high = axes.get_ylim()
     for level in _LEVELS:
@@ -135,7 +182,7 @@ def _draw_levels(axes: Any) -> None:
             linewidth=0.7,
             linestyle=":",
             zorder=1,
-            label="equal Trade-off",
+            label=name,
         )
         # Written where the line ends at the right or below, where points are few.
         axes.annotate(

@@ -13,12 +13,12 @@ from typing import Any
 from tfrnet.data.items import Item
 from tfrnet.data.protocol import Split, make_split
 from tfrnet.data.tasks import find_task
+from tfrnet.evaluation.bystanders import Bystanders, find_bystanders
 from tfrnet.evaluation.evaluator import Evaluator
 from tfrnet.evaluation.tasks import TaskResult, evaluate_task
 from tfrnet.models.fingerprint import fingerprint
 from tfrnet.models.load import LoadedModel, load_model
 from tfrnet_bench.machine import Machine
-from tfrnet_bench.run.bystanders import Bystanders, find_bystanders
 from tfrnet_bench.run.cell import Cell
 from tfrnet_bench.run.plan import BenchPlan
 from tfrnet_bench.run.provenance import model_identity

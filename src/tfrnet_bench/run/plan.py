@@ -9,6 +9,7 @@ from tfrnet.core.errors import InputError
 from tfrnet.core.settings import Settings
 from tfrnet.data.protocol import STREAMS, Sizes, check_stream
 from tfrnet.evaluation.attacking.subject import AttackOptions
+from tfrnet.evaluation.metrics.continual import quarters
 from tfrnet.method import find_method
 from tfrnet_bench.constants import FIRST_TUNING_SEED, ORACLE, TASK_ORACLE, UNTOUCHED
 from tfrnet_bench.run.cell import Cell
@@ -101,8 +102,7 @@ class BenchPlan:
     @property
     def checkpoints(self) -> tuple[int, ...]:
         """The requests after which held-out items are measured: each quarter of the stream."""
-        quarters = (round(self.sizes.requests * quarter / 4) for quarter in range(1, 5))
-        return tuple(sorted({number for number in quarters if number}))
+        return quarters(self.sizes.requests)
 
     def models(self) -> list[str]:
         """Return the models that are needed."""

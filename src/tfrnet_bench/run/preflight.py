@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tfrnet.core.errors import InputError
+from tfrnet.data.forgotten import read_forgotten
 from tfrnet.data.protocol import make_split
 from tfrnet.data.sources import Source
 from tfrnet.models.load import model_folder
 from tfrnet.models.shipped import find_shipped
-from tfrnet_bench.backbones.forgotten import read_forgotten
 from tfrnet_bench.run.plan import BenchPlan
 from tfrnet_bench.run.tofu_stream import make_tofu_stream
 

@@ -14,12 +14,12 @@ from tfrnet.core.outcome import Outcome
 from tfrnet.data.items import Item
 from tfrnet.data.protocol import Split
 from tfrnet.data.tasks import find_task
+from tfrnet.evaluation.bystanders import Look, bystander_figures, look
 from tfrnet.evaluation.forgetting import ItemHistory, forgetting_figures, structure_figures
 from tfrnet.evaluation.metrics.continual import StreamScores, score_stream
-from tfrnet.evaluation.tasks import TaskResult
+from tfrnet.evaluation.tasks import TaskResult, said
 from tfrnet.masking.channel_map import channel_map
 from tfrnet.unlearner import Unlearner
-from tfrnet_bench.run.bystanders import Look, bystander_figures, look
 from tfrnet_bench.run.cell_run import CellRun, StreamData
 
 # How many forgotten items are shown with what the model said of them before and after.
@@ -169,7 +169,7 @@ class _StreamCell:
         """Return digests of all last answers: enough to tell whether two models agree."""
         metric = self.before.metric
         pairs = zip(self.split.forget, self.forgotten.samples, strict=True)
-        return [_digest(_said(item, sample, metric, in_words=False)) for item, sample in pairs]
+        return [_digest(said(item, sample, metric, in_words=False)) for item, sample in pairs]
 
     def _answers(self, in_words: bool) -> list[tuple[Item, str, str, str]]:
         items = self.split.forget[:_SHOWN]
@@ -178,27 +178,12 @@ class _StreamCell:
         return [
             (
                 item,
-                _said(item, None, metric, in_words),
-                _said(item, first, metric, in_words),
-                _said(item, last, metric, in_words),
+                said(item, None, metric, in_words),
+                said(item, first, metric, in_words),
+                said(item, last, metric, in_words),
             )
             for item, (first, last) in zip(items, pairs, strict=False)
         ]
-
-
-def _said(item: Item, sample: Mapping[str, Any] | None, metric: str, in_words: bool) -> str:
-    """Return what the model answered, or (without a sample) the right answer.
-
-    Not in words, a choice is yes or no or a letter: the words are the dataset's.
-    """
-    if not item.choices:
-        return item.answer.strip() if sample is None else str(sample["generated"]).strip()
-    chosen = item.choices.index(item.answer)
-    if sample is not None:
-        chosen = sample["chosen_norm" if metric == "acc_norm" else "chosen"]
-    if in_words or set(item.choices) == {"yes", "no"}:
-        return item.choices[chosen]
-    return "ABCDEFGH"[chosen]
 
 
 def _details(result: TaskResult) -> dict[str, Any]:

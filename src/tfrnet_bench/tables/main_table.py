@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tfrnet.data.protocol import STREAMS
+from tfrnet.evaluation.yardsticks import YARDSTICKS
 from tfrnet_bench.constants import STREAM, UNTOUCHED
 from tfrnet_bench.paper import BASELINES, main_table
 from tfrnet_bench.results import CellResult, Run
@@ -19,6 +20,7 @@ from tfrnet_bench.tables.labels import (
     variant_label,
 )
 from tfrnet_bench.tables.table import Table
+from tfrnet_bench.yardsticks import measure
 
 # The paper's TFR-Net is what both aim at.
 _PAPER_NAMES = {"tfr-paper": "tfr"}
@@ -28,6 +30,10 @@ _INTERVALS = (
     "Mean over seeds ± half of Student's 95 % interval; n is the number of seeds. "
     "Guessing is the floor: a model that knows nothing from the beginning."
 )
+_SCORE_NOTES = [
+    f"{title}: {YARDSTICKS[name].meaning}"
+    for title, name in (("Mean Trade", "trade_off"), ("Honest", "honest_trade_off"))
+]
 
 
 def main_tables(run: Run) -> list[Table]:
@@ -63,6 +69,15 @@ def _score_seeds(run: Run, stream: str, variant: str, name: str) -> Seeds:
     return run.seeds(STREAM, stream, variant, stream_score(name))
 
 
+def _honest_cells(run: Run, variant: str) -> list[str]:
+    """Return the honest Trade-off of each stream, and the mean; guessing has nothing to forget."""
+    if variant == GUESSING:
+        return [""] * (len(STREAMS) + 1)
+    read = measure("honest_trade_off")
+    parts = [run.seeds(STREAM, stream, variant, read) for stream in STREAMS]
+    return [part.text(1) for part in (*parts, combine(parts))]
+
+
 def _rows(run: Run) -> list[str]:
     return in_order([GUESSING, *main_variants(run)])
 
@@ -85,6 +100,7 @@ def _overview(run: Run) -> Table:
                 *(part.text() for part in trade_offs[variant]),
                 means[variant].text(),
                 gain,
+                *_honest_cells(run, variant),
                 count_text(trade_offs[variant]),
                 *_paper_cells(
                     variant, [*(f"{s}_tradeoff" for s in STREAMS), "mean_tradeoff", "gain_vs_best"]
@@ -94,9 +110,13 @@ def _overview(run: Run) -> Table:
     return Table(
         "main",
         "Trade-off of forgetting and keeping on the three streams",
-        ["Method", *titles, "n", *(f"{title} (paper)" for title in titles)],
+        [
+            *("Method", *titles),
+            *(f"Honest: {title}" for title in (*map(task_label, STREAMS), "mean")),
+            *("n", *(f"{title} (paper)" for title in titles)),
+        ],
         rows,
-        " ".join([_INTERVALS, _gain_note(means, best), models_note(run)]),
+        " ".join([*_SCORE_NOTES, _INTERVALS, _gain_note(means, best), models_note(run)]),
     )
 
 

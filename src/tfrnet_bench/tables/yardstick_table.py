@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
+from tfrnet.evaluation.yardsticks import YARDSTICKS
 from tfrnet_bench.constants import STREAM, TASK_ORACLE
 from tfrnet_bench.results import Run
 from tfrnet_bench.seeds import Seeds, combine
 from tfrnet_bench.tables.labels import variant_label
 from tfrnet_bench.tables.main_table import main_variants
 from tfrnet_bench.tables.table import Table
-from tfrnet_bench.yardsticks import MEANINGS, measure
+from tfrnet_bench.yardsticks import measure
 
-_COLUMNS = {
-    "trade_off": "Trade-off (paper)",
-    "honest_trade_off": "Honest Trade-off",
-    "unseen": "Not yet requested",
-    "same_topic": "Same topic",
-    "witness": "Witness",
-    "text": "General text",
-    "oracle_accuracy": "Oracle: accuracy",
-    "oracle_losses": "Oracle: losses",
-    "oracle_agreement": "Oracle: agreement",
-    "over_forgetting": "Over-forgotten",
-    "perplexity_ratio": "Fluency",
-    "repeated": "Repeated",
-    "not_language": "Not language",
-}
-_TWO_DIGITS = ("witness", "text", "oracle_losses", "perplexity_ratio")
 _DASH = "-"
 
 
@@ -34,19 +19,20 @@ def yardstick_tables(run: Run) -> list[Table]:
     if not run.of_kind(STREAM):
         return []
     rows = [
-        [variant_label(variant), *(_entry(run, variant, name) for name in _COLUMNS)]
+        [variant_label(variant), *(_entry(run, variant, name) for name in YARDSTICKS)]
         for variant in main_variants(run)
     ]
-    meanings = " ".join(f"{title}: {MEANINGS[name]}" for name, title in _COLUMNS.items())
+    hints = {yardstick.title: yardstick.meaning for yardstick in YARDSTICKS.values()}
+    meanings = " ".join(f"{title}: {meaning}" for title, meaning in hints.items())
     return [
         Table(
             "yardsticks",
             "The paper's score and what it cannot show",
-            ["Method", *_COLUMNS.values()],
+            ["Method", *hints],
             rows,
             "Means over streams and seeds ± half of Student's 95 % interval; a dash was not "
             f"measured. {meanings}",
-            hints={title: MEANINGS[name] for name, title in _COLUMNS.items()},
+            hints=hints,
         )
     ]
 
@@ -55,7 +41,7 @@ def _entry(run: Run, variant: str, name: str) -> str:
     found = combine(_by_stream(run, variant, name))
     if not found.numbers:
         return _DASH
-    return found.text(2 if name in _TWO_DIGITS else 1)
+    return found.text(YARDSTICKS[name].digits)
 
 
 def _by_stream(run: Run, variant: str, name: str) -> list[Seeds]:

@@ -12,11 +12,11 @@ from safetensors.torch import load_file
 import tfrnet_backbones
 from tests.datasets import needs_real, real_source
 from tfrnet.core.errors import InputError
+from tfrnet.data.forgotten import forgotten_items, read_forgotten
 from tfrnet.data.tasks.arithmetic import rows_to_items
 from tfrnet.models import load
 from tfrnet.models.load import load_model, model_folder
 from tfrnet.models.shipped import BACKBONES, find_shipped
-from tfrnet_bench.backbones.forgotten import forgotten_items, read_forgotten
 from tfrnet_bench.backbones.recipes import RECIPES
 from tfrnet_bench.backbones.train import digest
 

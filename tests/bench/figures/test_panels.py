@@ -10,7 +10,9 @@ from tfrnet_bench.figures.capacity_plot import draw_capacity
 from tfrnet_bench.figures.reemergence_plot import draw_reemergence
 from tfrnet_bench.figures.structure_plot import draw_structure
 from tfrnet_bench.figures.style import figure_style
-from tfrnet_bench.figures.tradeoff_plot import draw_tradeoff
+from tfrnet_bench.figures.tradeoff_plot import draw_honest, draw_tradeoff
+from tfrnet_bench.results import CellResult
+from tfrnet_bench.yardsticks import honest
 
 
 @pytest.fixture
@@ -27,6 +29,18 @@ def test_points_lie_at_the_means_over_seeds(cells, results):
         100 - np.mean([s["forget_average"] for s in scores])
     )
     assert point.get_ydata()[0] == pytest.approx(np.mean([s["retain_average"] for s in scores]))
+
+
+def test_honest_points_lie_at_the_means_of_both_sides(cells, results):
+    axes = draw_honest(cells).axes[0]
+    point = next(line for line in axes.lines if line.get_label() == "GA")
+    found = [
+        honest(CellResult.from_dict(r))
+        for r in results
+        if (r["variant"], r["stream"]) == ("ga", "openbookqa")
+    ]
+    assert point.get_xdata()[0] == pytest.approx(np.mean([f["forgotten"] for f in found]))
+    assert point.get_ydata()[0] == pytest.approx(np.mean([f["kept"] for f in found]))
 
 
 def test_lines_of_equal_trade_off_are_harmonic_means(cells):

@@ -12,7 +12,7 @@ from tests.bench.made_up import run_of
 from tfrnet.core.errors import InputError
 from tfrnet_bench.figures import write_figures
 
-NAMES = ("tradeoff", "structure", "capacity", "reemergence")
+NAMES = ("tradeoff", "honest", "structure", "capacity", "reemergence")
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +35,16 @@ def texts(path):
         (
             "tradeoff",
             {"OpenBookQA", "BoolQ", "kept: R Avg", "untouched", "GA", "TFR-Net", "equal Trade-off"},
+        ),
+        (
+            "honest",
+            {
+                "OpenBookQA",
+                "kept, % of what was known",
+                "forgotten, % of what can be",
+                "GA",
+                "equal honest Trade-off",
+            },
         ),
         (
             "structure",
@@ -75,7 +85,9 @@ def test_a_png_has_pixels(folder, name):
 def test_the_same_results_give_the_same_files(folder, results, tmp_path):
     one = [r for r in results if r["variant"] in ("none", "ga") and r["stream"] == "boolq"]
     first, second = (write_figures(run_of(one), tmp_path / name) for name in ("first", "second"))
-    assert [path.name for path in first] == ["tradeoff.svg", "tradeoff.png"]
+    assert [path.name for path in first] == [
+        *("tradeoff.svg", "tradeoff.png", "honest.svg", "honest.png")
+    ]
     assert [p.read_bytes() for p in first] == [p.read_bytes() for p in second]
     assert not re.search("date|matplotlib v", first[0].read_text(), re.IGNORECASE)
 

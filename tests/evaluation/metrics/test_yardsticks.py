@@ -7,7 +7,12 @@ import pytest
 
 from tfrnet.core.errors import InputError
 from tfrnet.evaluation.metrics.fluency import fluency, is_language, perplexity_ratio, repetition
-from tfrnet.evaluation.metrics.oracle import OracleDistance, oracle_distance, over_forgetting
+from tfrnet.evaluation.metrics.oracle import (
+    Answers,
+    OracleDistance,
+    oracle_distance,
+    over_forgetting,
+)
 from tfrnet.evaluation.metrics.witness import witness_ratios
 
 
@@ -21,8 +26,8 @@ def largest_gap(left, right):
 
 
 def test_the_oracle_is_at_no_distance_from_itself():
-    own = [True, False], [0.1, 3.0], ["a", "b"]
-    assert oracle_distance(*own, *own) == OracleDistance(0.0, 0.0, 100.0)
+    own = Answers([True, False], [0.1, 3.0], ["a", "b"])
+    assert oracle_distance(own, own) == OracleDistance(0.0, 0.0, 100.0)
 
 
 def test_the_distance_is_that_of_accuracies_losses_and_answers():
@@ -30,7 +35,7 @@ def test_the_distance_is_that_of_accuracies_losses_and_answers():
     own, oracle = random.gamma(2, 2, 37), random.gamma(2, 1, 37)
     right, known = random.random(37) < 0.5, random.random(37) < 0.2
     said, told = random.integers(0, 3, 37).astype(str), random.integers(0, 3, 37).astype(str)
-    found = oracle_distance(right, own, said, known, oracle, told)
+    found = oracle_distance(Answers(right, own, said), Answers(known, oracle, told))
     assert found.accuracy == pytest.approx(100 * (right.sum() - known.sum()) / 37)
     assert found.losses == pytest.approx(largest_gap(own, oracle))
     assert found.agreement == pytest.approx(100 * sum(map(str.__eq__, said, told)) / 37)
@@ -38,7 +43,9 @@ def test_the_distance_is_that_of_accuracies_losses_and_answers():
 
 def test_different_items_have_no_distance():
     with pytest.raises(InputError, match="the same items"):
-        oracle_distance([True], [1.0], ["a"], [True, False], [1.0, 2.0], ["a", "b"])
+        oracle_distance(Answers([True], [1.0], ["a"]), Answers([True] * 2, [1.0] * 2, ["a"] * 2))
+    with pytest.raises(InputError, match="for every item"):
+        Answers([True], [1.0, 2.0], ["a"])
 
 
 def test_over_forgetting_counts_what_is_deeper_than_nearly_all_of_the_oracles():

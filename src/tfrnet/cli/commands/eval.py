@@ -24,6 +24,7 @@ from tfrnet.evaluation.attacking.attack import ATTACKS
 
 if TYPE_CHECKING:
     from tfrnet.core.effect import Effect
+    from tfrnet.data.protocol import Split
     from tfrnet.evaluation.plan import Plan
     from tfrnet.models.load import LoadedModel
     from tfrnet.state.store import StateStore
@@ -35,7 +36,8 @@ def command(
         str,
         typer.Option(
             help=f"Separated by commas: {', '.join(task_names())}, tofu, privacy, robustness "
-            "(attacks on a state), stream (forgotten items after every request of a state). "
+            "(attacks on a state), stream (a state request by request, its scores and side "
+            "effects). "
             "arithmetic:2da+3ds selects some of 1dc 2da 2ds 2dm 3da 3ds 4da 4ds 5da 5ds."
         ),
     ],
@@ -81,7 +83,8 @@ def command(
     oracle: Annotated[
         str | None,
         typer.Option(
-            help="Model that never saw the forget data, for Forget Quality and PrivLeak.",
+            help="Model that never saw the forget data, for Forget Quality, PrivLeak and a "
+            "stream's distance to it.",
             show_default=False,
         ),
     ] = None,
@@ -190,7 +193,7 @@ def command(
     from tfrnet.evaluation.plan import Options, make_plan
     from tfrnet.evaluation.robustness import attacks_that_fit, check_attacks
     from tfrnet.evaluation.stream import stream_entries
-    from tfrnet.evaluation.suite import compare, measure, measure_reference
+    from tfrnet.evaluation.suite import compare, measure, measure_oracle
     from tfrnet.evaluation.tofu import TofuOptions
     from tfrnet.masking.digest import model_digest
 
@@ -239,6 +242,7 @@ def command(
             check_attacks(options.attacks, has_mask)
         if store and plan.split and "stream" in options.tasks:
             stream_entries(store, plan.split)
+            _refuse_knowing_oracle(oracle, plan.split, output)
         if samples:
             _check_writable(samples)
         start = time.perf_counter()
@@ -259,7 +263,7 @@ def command(
 
             if oracle:
                 # First and on its own, so that two models are never in memory together.
-                reference = measure_reference(evaluator(oracle, dtype), plan, bar.stage)
+                reference = measure_oracle(evaluator(oracle, dtype), plan, bar.stage)
             asked = evaluator(name, store.manifest.dtype(dtype) if store else dtype)
             with _applied(asked.loaded, store, generation) as effect:
                 digest = model_digest(asked.loaded.model)
@@ -301,6 +305,23 @@ def _refuse_forgotten(path: Path, plan: Plan) -> None:
         if part.name != "forget":
             label = f"evaluation set of {part.task.name}"
             refuse_overlap(requests, [item.example() for item in part.plain], label)
+
+
+def _refuse_knowing_oracle(oracle: str | None, split: Split, output: Output) -> None:
+    """Refuse an oracle that was trained on what the stream forgets, as far as it says so."""
+    if oracle is None:
+        return
+    from tfrnet.data.forgotten import FILE, read_forgotten
+    from tfrnet.models.shipped import find_shipped
+
+    folder = find_shipped(oracle) or Path(oracle)
+    if not (folder / FILE).is_file():
+        output.note(f"{oracle} does not say what it was trained without, so that is not checked")
+    elif known := read_forgotten(folder).missing(split):
+        raise InputError(
+            f"the oracle {oracle} may have been trained on {known} of the {len(split.forget)} "
+            "items that the stream forgets; make one with 'tfrnet prepare --without SEEDS'"
+        )
 
 
 def _open_state(state: Path | None, generation: int | None) -> StateStore | None:

@@ -15,6 +15,12 @@ from tfrnet.core.errors import InputError
 CHECKPOINTS = (5, 10, 15, 20)
 
 
+def quarters(requests: int) -> tuple[int, ...]:
+    """Return the requests at which a stream is measured whole: the ends of its quarters."""
+    ends = (round(requests * quarter / 4) for quarter in range(1, 5))
+    return tuple(sorted({number for number in ends if number}))
+
+
 @dataclass(frozen=True)
 class StreamScores:
     """The scores of one stream, averaged over its checkpoints."""

@@ -18,6 +18,23 @@ RAREST = 0.01
 
 
 @dataclass(frozen=True)
+class Answers:
+    """A model's answers to some items: whether right, the right answer's loss, and the words."""
+
+    correct: Sequence[bool]
+    losses: Numbers
+    said: Sequence[str]
+
+    def __post_init__(self) -> None:
+        if len({len(self.correct), len(self.losses), len(self.said)}) > 1:
+            raise InputError("answers need one verdict, one loss and one text for every item")
+
+    def first(self, count: int) -> Answers:
+        """Return the answers to the first items only."""
+        return Answers(self.correct[:count], self.losses[:count], self.said[:count])
+
+
+@dataclass(frozen=True)
 class OracleDistance:
     """Three distances on the same items; for the oracle itself they are 0, and agreement 100.
 
@@ -30,24 +47,16 @@ class OracleDistance:
     agreement: float
 
 
-def oracle_distance(
-    correct: Sequence[bool],
-    losses: Numbers,
-    answers: Sequence[str],
-    oracle_correct: Sequence[bool],
-    oracle_losses: Numbers,
-    oracle_answers: Sequence[str],
-) -> OracleDistance:
+def oracle_distance(own: Answers, oracle: Answers) -> OracleDistance:
     """Compare two models on the same items."""
     from scipy.stats import ks_2samp
 
-    sizes = {len(correct), len(losses), len(answers)}
-    if sizes != {len(oracle_correct)} or sizes != {len(oracle_losses), len(oracle_answers)}:
+    if len(own.said) != len(oracle.said):
         raise InputError("a distance to the oracle needs both models measured on the same items")
-    sides = as_numbers(losses, "loss"), as_numbers(oracle_losses, "loss of the oracle")
-    same = [own == other for own, other in zip(answers, oracle_answers, strict=True)]
+    sides = as_numbers(own.losses, "loss"), as_numbers(oracle.losses, "loss of the oracle")
+    same = [mine == other for mine, other in zip(own.said, oracle.said, strict=True)]
     return OracleDistance(
-        100 * float(np.mean(correct) - np.mean(oracle_correct)),
+        100 * float(np.mean(own.correct) - np.mean(oracle.correct)),
         float(ks_2samp(*sides).statistic),
         100 * float(np.mean(same)),
     )

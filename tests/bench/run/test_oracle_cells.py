@@ -8,11 +8,11 @@ import pytest
 
 from tests.bench.run.setting import SIZES, bench, make_machine, make_plan
 from tfrnet.core.errors import InputError
+from tfrnet.data.forgotten import forgotten_items
 from tfrnet.data.protocol import make_split
 from tfrnet.data.tasks import find_task
-from tfrnet_bench.backbones.forgotten import forgotten_items
+from tfrnet.evaluation.bystanders import TEXT, find_bystanders
 from tfrnet_bench.results import read_run
-from tfrnet_bench.run.bystanders import TEXT, find_bystanders
 from tfrnet_bench.run.preflight import check_oracle
 from tfrnet_bench.tables.yardstick_table import yardstick_tables
 

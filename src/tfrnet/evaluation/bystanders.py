@@ -20,8 +20,8 @@ from tfrnet.evaluation.evaluator import Evaluator
 from tfrnet.evaluation.metrics.fluency import fluency
 from tfrnet.evaluation.metrics.witness import witness_ratios
 from tfrnet.evaluation.tasks import evaluate_task
+from tfrnet.evaluation.yardsticks import TEXT
 
-TEXT = "text"
 _WITNESSES, _SIBLINGS, _PROMPTS = 32, 64, 32
 _NEW_TOKENS, _MAX_LENGTH, _CHARACTERS = 32, 256, 600
 

@@ -9,18 +9,18 @@ from tests import tiny
 from tests.datasets import made_up_folder, needs_real, real_source
 from tfrnet.core.errors import InputError
 from tfrnet.data.examples import Example
+from tfrnet.data.forgotten import (
+    Forgotten,
+    digest_of,
+    forgotten_items,
+    read_forgotten,
+)
 from tfrnet.data.protocol import STREAMS, Sizes, make_split
 from tfrnet.data.sources import Source
 from tfrnet.models.finetune import FinetuneOptions
 from tfrnet.models.load import load_model
 from tfrnet_bench.backbones import train
 from tfrnet_bench.backbones.card import card, command
-from tfrnet_bench.backbones.forgotten import (
-    Forgotten,
-    digest_of,
-    forgotten_items,
-    read_forgotten,
-)
 from tfrnet_bench.backbones.recipes import find_recipe
 
 SMALL = Sizes(requests=2, request_size=2, forget_eval=4, heldout=4, retain=(4, 2), guard=(2, 1))
