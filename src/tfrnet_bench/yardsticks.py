@@ -17,10 +17,12 @@ from tfrnet_bench.results import CellResult, Part
 def honest(result: CellResult) -> Figures:
     """Return the measures that need no other result."""
     chance = result.floors.get("forget", {}).get("random")
-    measured = chance is not None and "seen" in result.forgetting
+    scores: Figures = {}
+    if chance is not None and "seen" in result.forgetting:
+        scores = honest_figures(result.forgetting, result.checkpoints, chance)
     return {
         "trade_off": result.scores.get("trade_off"),
-        **(honest_figures(result.forgetting, result.checkpoints, chance) if measured else {}),
+        **scores,
         **bystander_summary(result.bystanders),
     }
 
