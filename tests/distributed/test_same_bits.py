@@ -22,7 +22,7 @@ scoring.collate = collate
 """
 
 
-@pytest.mark.parametrize("settings", ["paper", "fisher", "default"])
+@pytest.mark.parametrize("settings", ["paper", "fisher", "default", "calibrated"])
 def test_any_number_of_processes_ends_in_the_same_bits(
     launcher: Launcher, command: list[object], tmp_path: Path, settings: str
 ) -> None:
@@ -50,11 +50,13 @@ def test_any_number_of_processes_ends_in_the_same_bits(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("preset", ["default", "calibrated"])
 def test_weights_spread_over_the_processes_end_in_the_same_bits(
-    launcher: Launcher, command: list[object], tmp_path: Path
+    launcher: Launcher, command: list[object], tmp_path: Path, preset: str
 ) -> None:
     """With three, of which one has no pass of its own in every second turn."""
     size, output = 3, tmp_path / "output"
+    command = [*command, "--preset", preset, "--set", "guard_relative=0.05"]
     weigh = f"""
 import tfrnet.distributed.processes as processes
 real = processes.shard

@@ -44,16 +44,18 @@ def hidden_after_each(
     layers: Sequence[nn.Module],
     input_ids: torch.Tensor,
     attention_mask: torch.Tensor,
+    to_the_end: bool = False,
 ) -> list[torch.Tensor]:
     """Return the outputs of some layers, in order, including padding. Each is [B, N, D].
 
-    Layers after the last of them are not computed.
+    Layers after the last of them are not computed, unless `to_the_end`: weights that are spread
+    over processes are only put away at the end of a pass.
     """
     found: list[torch.Tensor] = []
 
     def keep(module: nn.Module, inputs: Any, output: Any) -> None:
         found.append(output[0] if isinstance(output, tuple) else output)
-        if len(found) == len(layers):
+        if len(found) == len(layers) and not to_the_end:
             raise _AllFound
 
     handles = [layer.register_forward_hook(keep) for layer in layers]

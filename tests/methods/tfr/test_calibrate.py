@@ -10,8 +10,6 @@ import torch
 
 from tests import tiny
 from tfrnet import TFRConfig, TFRNet
-from tfrnet.core.errors import InputError
-from tfrnet.core.team import Team
 from tfrnet.data.examples import Encoded
 from tfrnet.masking.mask import ChannelMask
 from tfrnet.methods.tfr.scoring import ExampleGradients, ScoreOptions
@@ -189,17 +187,6 @@ def test_new_retain_data_is_looked_at_anew(tokenizer) -> None:
     net.mask.set(torch.ones_like(net.state.mask))
     assert torch.equal(net._untouched.losses, net._losses(net._retain_encoded))
     net.detach()
-
-
-def test_several_processes_are_refused_before_the_model_is_touched(tokenizer) -> None:
-    class Two(Team):
-        size = 2
-
-    model = tiny.make_model()
-    config = TFRConfig.preset("calibrated")
-    with pytest.raises(InputError, match="step=calibrate runs in one process"):
-        TFRNet(model, tokenizer, RETAIN, config, batch_size=4, team=Two())
-    TFRNet(model, tokenizer, RETAIN, config, batch_size=4).detach()  # no mask was left on it
 
 
 def test_the_preset_is_the_variant_that_was_measured() -> None:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tfrnet.core.cost import Account
-from tfrnet.core.errors import InputError
 from tfrnet.core.outcome import Outcome
 from tfrnet.core.search_space import SearchSpace
 from tfrnet.data.examples import Encoded, Example
@@ -78,11 +77,6 @@ class TFRNet(Unlearner[ChannelState]):
         config = config or TFRConfig()
         self._index = find_channels(model, config.target_modules, config.layers)
         super().__init__(model, tokenizer, retain, config, **options)
-        if self.config.step == "calibrate" and self.team.size > 1:
-            raise InputError(
-                "step=calibrate runs in one process; it cannot share its work among "
-                f"{self.team.size}"
-            )
         self._untouched: Untouched | None = None
         if self.passes.compiled:
             # Checked before a state exists; imported here because the compiler is slow to import.

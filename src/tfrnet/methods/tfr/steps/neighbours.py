@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from tfrnet.core.team import Tensors
 from tfrnet.data.examples import Encoded
 from tfrnet.methods.tfr.scoring import ScoreOptions
 from tfrnet.models.forward import collate, frozen, input_device
@@ -22,20 +23,25 @@ def prompt_states(
     model: PreTrainedModel, examples: Sequence[Encoded], options: ScoreOptions
 ) -> torch.Tensor:
     """Return the middle layer's output where each answer begins, on the CPU. [n, D]."""
-    layers, device = decoder_layers(model), input_device(model)
+    layers, device, team = decoder_layers(model), input_device(model), options.team
     middle = layers[(len(layers) - 1) // 2]
 
     def states_of(part: list[int]) -> torch.Tensor:
         batch = collate([examples[i] for i in part], device)
-        (states,) = hidden_after_each(model, [middle], batch.input_ids, batch.attention_mask)
+        (states,) = hidden_after_each(
+            model, [middle], batch.input_ids, batch.attention_mask, to_the_end=team.in_lockstep
+        )
         ends = torch.tensor([examples[i].answer_start - 1 for i in part])
         return states.float().cpu()[torch.arange(len(part)), ends]
 
+    def work(group: list[int]) -> Tensors:
+        return (torch.cat(in_parts(group, states_of, whole=team.in_lockstep)),)
+
     groups = options.groups(examples)
     with frozen(model):
-        found = [state for group in groups for state in torch.cat(in_parts(group, states_of))]
+        found = [states.cpu() for (states,) in team.map(groups, work)]
     places = torch.tensor([i for group in groups for i in group])
-    return torch.stack(found)[places.argsort()]
+    return torch.cat(found)[places.argsort()]
 
 
 def likeness(asked: torch.Tensor, known: torch.Tensor) -> torch.Tensor:
