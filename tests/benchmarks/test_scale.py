@@ -117,7 +117,14 @@ def test_a_forward_pass_has_the_operations_of_a_hand_computation(model):
     assert work.weight_bytes == 2 * once
 
 
-@pytest.mark.parametrize("method", ["tfr-paper", "tfr", "ga", "ga-lora"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        "tfr-paper",
+        "ga",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("tfr", "ga-lora")),
+    ],
+)
 def test_a_record_agrees_with_itself(method):
     record = record_of(method)
     floor = record["floor"]
@@ -186,6 +193,7 @@ def test_training_counts_every_pass_of_every_step(model):
     assert record["operations"] == pytest.approx(expected, rel=0.01)
 
 
+@pytest.mark.slow
 def test_an_adapter_is_small_and_moves_less():
     lora = record_of("ga-lora")
     assert lora["gradient_steps"] == 5
@@ -274,6 +282,7 @@ def test_a_file_of_another_machine_is_refused(quick, tmp_path):
         scale.main(arguments(path))
 
 
+@pytest.mark.slow
 def test_growth_has_a_record_of_every_request(tmp_path, capsys):
     path = tmp_path / "scale.json"
     more = ["--growth", "5", "--growth-shape", "tiny"]
@@ -306,6 +315,7 @@ def test_results_of_a_smaller_card_have_a_file_of_their_own(tmp_path):
             Results(path, other)
 
 
+@pytest.mark.slow
 def test_without_a_gpu_nothing_of_it_can_be_held():
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
@@ -320,6 +330,7 @@ def live_bytes() -> int:
     return sum(thing.nbytes for thing in gc.get_objects() if type(thing) is torch.Tensor)
 
 
+@pytest.mark.slow
 def test_counting_holds_nothing_that_was_computed_again(model):
     """It would fill a card that a request leaves room on."""
     tokenizer = build_tokenizer("tiny")
@@ -368,6 +379,7 @@ def test_targets_are_those_of_the_large_case():
     assert methods == ["tfr-paper", "tfr-paper-compiled", "tfr", "tfr-compiled"]
 
 
+@pytest.mark.slow
 def test_the_plot_is_written(tmp_path):
     plan = scale.plan(["tiny", "7b"], ["tfr-paper", "ga", "simnpo-lora"], [128, 512], 8)
     cases = [{"case": case.to_dict()} | made_up(case) for case in plan]

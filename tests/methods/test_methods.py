@@ -279,7 +279,9 @@ def test_an_interrupted_request_leaves_no_trace():
 # Precision
 
 
-@pytest.mark.parametrize("name", BOTH)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == "ga" else pytest.mark.slow) for name in BOTH]
+)
 def test_in_bfloat16_small_steps_add_up_in_float32(name):
     model = tiny.make_trained_model().to(torch.bfloat16)
     start = {key: value.clone() for key, value in model.named_parameters()}

@@ -33,7 +33,13 @@ VARIANTS = {
 }
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in ("as it is", "some pass") else pytest.mark.slow)
+        for name in VARIANTS
+    ],
+)
 def test_six_requests_agree_with_the_reference(name):
     config = TFRConfig.paper(**(BASE | VARIANTS[name]))
     net = make_net(config)
