@@ -3,6 +3,7 @@
 # make test-all   the same, and then the long grids: every architecture, many kills, the whole demo
 # make serve   set everything up in .venv and serve the default model with an empty state
 # make docs   build the site of the documents in docs/_build/html
+# make release-check   build sdist and wheels, install them alone with the lowest and the newest dependencies, try them
 # make campaign   try to break it for about 20 minutes: kills, failing disks, mutated input, attacks (needs strace)
 PYTHON ?= python3
 VENV := .venv
@@ -13,7 +14,7 @@ WORKERS := --numprocesses 2 --dist worksteal
 export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: demo serve test test-all pytest lint docs benchmark campaign clean
+.PHONY: demo serve test test-all pytest lint docs release-check benchmark campaign clean
 
 $(READY): pyproject.toml constraints.txt Makefile
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tfrnet needs Python 3.11 or newer")'
@@ -53,6 +54,9 @@ test-all: test
 docs: $(READY)
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
 	@echo docs/_build/html/index.html
+
+release-check: $(READY)
+	$(BIN)/python -m tools.release_check
 
 benchmark: $(READY)
 	$(BIN)/python benchmarks/engine.py
