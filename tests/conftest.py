@@ -6,6 +6,8 @@ import os
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+# On a busy machine a command may last until it prints a line of its progress.
+os.environ.setdefault("TFRNET_QUIET", "1")
 # The signing key of whoever runs the tests is not for them.
 os.environ.pop("TFRNET_KEY", None)
 # Beside another worker of pytest-xdist a second thread would only wait, in subprocesses too.

@@ -17,6 +17,7 @@ from tfrnet.methods.tfr import model as method
 from tfrnet.methods.tfr.config import TFRConfig
 from tfrnet.models.fingerprint import fingerprint
 from tfrnet.models.load import LoadedModel, load_model
+from tfrnet.state.base_model import bare_name
 from tfrnet.state.store import StateStore
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class TFRNet(method.TFRNet):
         shown = cls.read_state(store.load(generation).tensors())
         known_guard = guard_of(store, [*(guard or ()), *retain]) if retain is not None else None
         loaded = _loaded(
-            manifest.model if model is None else model,
+            store.model if model is None else model,
             tokenizer,
             manifest.dtype(dtype),
             device,
@@ -107,7 +108,9 @@ class TFRNet(method.TFRNet):
         """
         origin = Origin(
             made_by="TFRNet.save_pretrained",
-            base_model=self._store.manifest.model if self._store else self.model.name_or_path,
+            base_model=bare_name(
+                self._store.manifest.model if self._store else self.model.name_or_path
+            ),
             base_fingerprint=fingerprint(self.model),
             state_digest=self.state.digest(),
             method=self.method,

@@ -14,6 +14,7 @@ from tfrnet.core.errors import InputError, StateError, TfrnetWarning
 from tfrnet.core.outcome import Outcome
 from tfrnet.core.settings import Settings
 from tfrnet.core.signing import named_key
+from tfrnet.core.stage import Report
 from tfrnet.core.team import SOLO, Team
 from tfrnet.core.versions import versions
 from tfrnet.data.examples import Example
@@ -24,6 +25,7 @@ from tfrnet.method import DEFAULT, find_method
 from tfrnet.method_state import guard_of, read_state, settings_of
 from tfrnet.models.fingerprint import tokenizer_digest
 from tfrnet.state.applied import is_applied, refuse_applied
+from tfrnet.state.base_model import bare_name, remember_place
 from tfrnet.state.digests import (
     example_digest,
     examples_digest,
@@ -34,7 +36,7 @@ from tfrnet.state.manifest import Manifest
 from tfrnet.state.new_state import NewState
 from tfrnet.state.signer import Signer
 from tfrnet.state.store import DEFAULT_KEEP, StateStore
-from tfrnet.unlearner import Report, Unlearner
+from tfrnet.unlearner import Unlearner
 
 if TYPE_CHECKING:
     import torch
@@ -124,11 +126,12 @@ class Session:
             self._begin_together()
             known = known or StateStore.create(
                 place or folder,
-                lambda secret: self._manifest(name, base, bound, secret),
+                lambda secret: self._manifest(bare_name(name), base, bound, secret),
                 self.unlearner.state,
                 key,
             )
             self.store = known
+            remember_place(known.layout, name)
             self._sync()
         except BaseException:
             self.unlearner.detach()

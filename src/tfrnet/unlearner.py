@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +19,7 @@ from tfrnet.core.errors import InputError
 from tfrnet.core.outcome import Outcome
 from tfrnet.core.search_space import SearchSpace
 from tfrnet.core.settings import Settings
+from tfrnet.core.stage import Report
 from tfrnet.core.team import SOLO, Team
 from tfrnet.core.tensors import State, tensors_file
 from tfrnet.data.examples import Encoded, Example, encode_all
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
-Report = Callable[[str], None]
 _NO_RETAIN_DATA = "retain data is needed: it says what the model must keep"
 S = TypeVar("S", bound=State)
 
@@ -231,7 +231,11 @@ class Unlearner(ABC, Generic[S]):
         size = sum(tensor.nbytes for tensor in proposal.state.tensors().values())
         memory = {"peak": account.peak, "before": account.before, "state": size}
         outcome = replace(
-            proposal.outcome, method=self.method, seconds=account.seconds(), memory=memory
+            proposal.outcome,
+            method=self.method,
+            checked=vars(self.config).get("use_guard", True),
+            seconds=account.seconds(),
+            memory=memory,
         )
         return Proposal(proposal.state, outcome)
 

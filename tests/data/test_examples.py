@@ -220,3 +220,15 @@ def test_the_end_of_the_text_is_added_once(tokenizer):
     once = with_eos(encode(Example("Item", "red"), tokenizer, 32), tokenizer)
     assert once.ids[-1] == tokenizer.eos_token_id
     assert with_eos(once, tokenizer) == once
+
+
+@pytest.mark.parametrize(
+    ("prompt", "answer"), [("The bo", "x is red"), ("Item 1", "2 of the box"), ("The ", "box")]
+)
+def test_a_token_that_prompt_and_answer_share_is_the_answers(prompt, answer):
+    encoded = encode(Example(prompt, answer, join=""), TOKENIZER, 64)
+    assert list(encoded.ids) == tokens(prompt + answer)
+    context = TOKENIZER.decode(encoded.ids[: encoded.answer_start], skip_special_tokens=True)
+    scored = TOKENIZER.decode(encoded.ids[encoded.answer_start :], skip_special_tokens=True)
+    assert prompt.startswith(context)
+    assert scored.endswith(answer)

@@ -206,3 +206,36 @@ def test_overlap_names_the_lines_whatever_the_spacing(tmp_path):
 
 def test_no_overlap_passes():
     refuse_overlap([Request("r", (Example("a", "b"),))], [Example("a", "c")], "retain data")
+
+
+@pytest.mark.parametrize("indent", [1, 4])
+def test_one_request_over_several_lines_is_read(tmp_path, indent):
+    request = {"id": "a", "examples": [{"prompt": "p", "answer": "b"}, {"text": "c"}]}
+    path = tmp_path / "request.json"
+    path.write_text("\n" + json.dumps(request, indent=indent) + "\n")
+    assert read_one_request(path).to_dict() == request
+
+
+def test_several_requests_over_several_lines_are_refused_with_what_to_do(tmp_path):
+    path = tmp_path / "requests.jsonl"
+    request = {"id": "a", "examples": [{"text": "c"}]}
+    path.write_text(json.dumps(request, indent=1) + "\n" + json.dumps(request, indent=1))
+    with pytest.raises(InputError, match=r":1: not JSON .*; each line is one whole JSON object"):
+        read_requests(path)
+    path.write_text(json.dumps(request) + "\n" + json.dumps(request, indent=1))
+    with pytest.raises(InputError, match=r":2: not JSON .*; each line is one whole JSON object"):
+        read_requests(path)
+
+
+def test_an_answer_may_follow_without_a_space(tmp_path):
+    value = {"prompt": "Her number is 555-", "answer": "0199", "join": ""}
+    path = tmp_path / "retain.jsonl"
+    path.write_text(json.dumps(value) + "\n" + json.dumps(value | {"join": " "}) + "\n")
+    close, apart = read_examples(path)
+    assert (close.joined, apart.joined) == ("Her number is 555-0199", "Her number is 555- 0199")
+    assert close.to_dict() == value
+    # A space is the default, so the digests of such examples stay what they were.
+    assert apart.to_dict() == {"prompt": "Her number is 555-", "answer": "0199"}
+    path.write_text(json.dumps(value | {"join": ", "}) + "\n")
+    with pytest.raises(InputError, match=r':1: join must be "" .* or " ", not \', \''):
+        read_examples(path)

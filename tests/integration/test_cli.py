@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from transformers import AutoModelForCausalLM
 
 from tests import tiny
 from tests.integration.commands import FAST, Files, Tfrnet, write_lines
+from tfrnet.masking.strength import MaskStrength
 from tfrnet.method_state import apply_state
 from tfrnet.state.store import StateStore
 
@@ -33,13 +35,14 @@ def test_forget_as_json(tfrnet: Tfrnet, files: Files) -> None:
     assert (result.code, result.err) == (0, "")
     record = result.json
     assert record["schema"] == "tfrnet.forget/1"
+    assert "top_channels" not in record  # long, and there with --full
     assert record["generation"] == 3
     assert (record["id"], record["outcome"]) == ("request-2", "accepted")
     # Every figure of method.md, section 3.
     assert {
         *("reason", "forget_loss_before", "forget_loss_after", "guard_loss_before"),
         *("guard_loss_after", "selected", "recovery_pool", "recovered", "suppressed_now"),
-        *("dormant", "capacity", "top_channels", "seconds"),
+        *("dormant", "capacity", "mask", "checked", "seconds"),
     } <= set(record)
 
 
@@ -78,7 +81,7 @@ def test_run_goes_on_where_the_state_stands(tfrnet: Tfrnet, files: Files) -> Non
     outcome, before, summary = result.out.splitlines()
     assert outcome.startswith("request-2: accepted")
     assert before == "2 of 3 requests were already done"
-    assert summary.endswith("generation 3, 1 accepted and 0 rejected in this run")
+    assert summary.endswith("generation 3, 1 applied and 0 rejected in this run")
     again = tfrnet("run", "--stream", files.stream, *files.opening(), "--json").json
     assert again["skipped"] == ["request-0", "request-1", "request-2"]
     assert (again["outcomes"], again["rejected"], again["generation"]) == ([], [], 3)
@@ -122,6 +125,22 @@ def test_set_on_a_state_starts_from_the_states_own_settings(tfrnet: Tfrnet, file
     assert same.code == 0
     other = tfrnet("run", "--stream", files.stream, *files.opening(), "--set", "steps=7")
     assert (other.code, "steps=1, not 7" in other.error) == (2, True)
+
+
+def test_a_mask_is_as_strong_in_status_as_in_history_and_in_the_outcome(
+    tfrnet: Tfrnet, files: Files
+) -> None:
+    told = tfrnet("forget", "--request", files.request, *files.opening()).out
+    status = tfrnet("status", "--state", files.state).out
+    history = tfrnet("history", "--state", files.state).out
+    change = re.search(r"changed by .* on average, .* at most", status)
+    assert change
+    assert change[0] in told
+    assert change[0] in history.splitlines()[-1]
+    mask = load_file(files.state / "generations" / "00000003.safetensors")["mask"]
+    values = tfrnet("status", "--state", files.state, "--json").json["mask"]
+    assert values == MaskStrength.of(mask.numpy(), 0.1).to_dict()
+    assert f"{values['changed_10_percent']} by more than 10 %" in status
 
 
 def test_history_shows_a_loss_that_is_not_finite(tfrnet: Tfrnet, files: Files) -> None:
@@ -193,8 +212,11 @@ def test_history(tfrnet: Tfrnet, files: Files) -> None:
     assert len(lines) == len(expected)
     for line, part in zip(lines, expected, strict=True):
         assert part in line
-    values = tfrnet("history", "--state", files.state, "--json").json
+    short = tfrnet("history", "--state", files.state, "--json").json["entries"]
+    values = tfrnet("history", "--state", files.state, "--json", "--full").json
     assert values["schema"] == "tfrnet.history/1"
+    assert all("top_channels" not in entry for entry in short)
+    assert [entry["hash"] for entry in short] == [entry["hash"] for entry in values["entries"]]
     ledger = (files.state / "ledger.jsonl").read_text().splitlines()
     assert values["entries"] == [json.loads(line) for line in ledger]
 
@@ -299,7 +321,7 @@ def test_generate_shows_before_and_after(tfrnet: Tfrnet, files: Files) -> None:
         ("tfrnet.models.load.load_model", "run"),
         ("tfrnet.session.Session.forget", "run"),
         ("tfrnet.models.load.load_model", "export"),
-        ("tfrnet.models.generation.continue_texts", "generate"),
+        ("tfrnet.models.generation.stream_text", "generate"),
     ],
 )
 def test_ctrl_c_is_one_line_and_130(
@@ -321,7 +343,7 @@ def test_ctrl_c_is_one_line_and_130(
         "generate": ["--prompt", "x", "--state", files.state],
     }
     result = tfrnet(command, *options[command])
-    assert (result.code, result.out) == (130, "")
+    assert (result.code, result.out) == (130, "prompt  x\n" if command == "generate" else "")
     (line,) = result.err.splitlines()
     assert "interrupted" in line
     StateStore.open(files.state, write=True).close()  # the lock was given back

@@ -10,11 +10,11 @@ from tests.integration.commands import Tfrnet
 from tfrnet.cli.main import COMMANDS
 
 
-def test_without_arguments_five_commands_are_shown(tfrnet: Tfrnet) -> None:
+def test_without_arguments_six_commands_are_shown(tfrnet: Tfrnet) -> None:
     result = tfrnet()
     assert (result.code, result.err) == (0, "")
     shown = re.findall(r"^  tfrnet ([\w-]+)", result.out, flags=re.MULTILINE)
-    assert len(shown) == 5
+    assert len(shown) == 6
     assert set(shown) <= set(COMMANDS.names())
 
 

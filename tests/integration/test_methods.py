@@ -95,13 +95,14 @@ def test_run_history_status_verify_rollback_export(tfrnet, opening, tmp_path, na
     extra = ["--set", "trained=lora"] if name == "npo" else []
     result = tfrnet("run", *opening, "--state", state, *options(name), *extra)
     assert result.code == 0, result.err
-    assert "request-0: accepted, forget loss" in result.out
+    assert "request-0: applied, not checked, forget loss" in result.out
     assert "peak memory" in result.out
     again = tfrnet("run", *opening, "--state", state, "--json")
     assert again.json["skipped"] == [request.id for request in STREAM]
     assert f"method       {name}" in tfrnet("status", "--state", state).out
     assert tfrnet("status", "--state", state, "--json").json["method"] == name
-    assert "guard loss" in tfrnet("history", "--state", state).out
+    assert "applied, not checked (no guard)" in tfrnet("status", "--state", state).out
+    assert "applied, not checked  request-0  forget" in tfrnet("history", "--state", state).out
     assert tfrnet("verify", "--state", state).code == 0
     assert tfrnet("export", "--state", state, "--out", tmp_path / "dense").code == 0
     exported = AutoModelForCausalLM.from_pretrained(tmp_path / "dense")

@@ -22,15 +22,16 @@ def test_counts_by_hand():
         torch.ones(8),
         torch.tensor([0.1, 1, 0.5, 0.0, 1, 1, 0.05, 1]),
         # The first channel comes back in part, the fourth for good; the seventh sinks further.
-        torch.tensor([0.3, 1, 0.5, 1.0, 1, 1, 0.01, 1]),
+        torch.tensor([0.3, 1, 0.995, 1.0, 1, 1, 0.01, 1]),
     ]
     assert channel_map(LAYOUT, masks, 0.1) == {
         "projections": ["q_proj", "up_proj"],
         "layers": [0, 2, 10],
         "channels": [[2, 3], [1, 0], [2, 0]],
         "suppressed": [[1, 1], [0, 0], [1, 0]],
+        "changed": [[1, 0], [0, 0], [1, 0]],  # the third is changed by less than 1 %
         "dormant": [[0, 0], [0, 0], [1, 0]],
-        "recovered": [[1, 1], [0, 0], [0, 0]],
+        "recovered": [[1, 2], [0, 0], [0, 0]],
     }
 
 

@@ -14,7 +14,7 @@ from tfrnet.core.errors import InputError
 from tfrnet.masking.channels import find_channels
 from tfrnet.masking.mask import ChannelMask
 from tfrnet.models import generation
-from tfrnet.models.generation import continue_texts
+from tfrnet.models.generation import continue_texts, stream_text
 from tfrnet.models.load import LoadedModel
 
 EOS = 0
@@ -230,3 +230,14 @@ def test_a_cut_prompt_keeps_bos():
     assert generation._shortened([9, 1, 2], Tokenizer, 1) == [2]
     with pytest.raises(InputError, match="no room is left for the prompt"):
         generation._shortened([9, 1, 2], Tokenizer, 0)
+
+
+def test_a_text_that_comes_in_pieces_is_the_same_text(loaded):
+    counts = []
+    for prompt in PROMPTS:
+        pieces = []
+        whole = stream_text(loaded, prompt, 24, pieces.append)
+        assert [whole] == continue_texts(loaded, [prompt], 24)
+        assert "".join(pieces) == whole
+        counts.append(len([piece for piece in pieces if piece]))
+    assert max(counts) > 1

@@ -81,7 +81,7 @@ def test_a_request_is_sent_watched_and_certified(page: Any, running: Running) ->
     mine.locator(".completed").wait_for()
     assert "forget loss" in mine.inner_text()
     assert page.locator("#losses svg polyline").count() == 3
-    assert page.locator("#capacity svg").count() == 1
+    assert page.locator("#strength svg polyline").count() == 2
     with page.expect_download() as download:
         mine.get_by_role("button", name="Certificate").click()
     certificate = json.loads(Path(download.value.path()).read_text())

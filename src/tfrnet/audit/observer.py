@@ -14,10 +14,11 @@ from typing import Any
 import torch
 
 from tfrnet.audit.change import Change
+from tfrnet.core.stage import Report
 from tfrnet.core.tensors import State
 from tfrnet.data.examples import Example
 from tfrnet.data.requests import Request, refuse_overlap, refuse_shared
-from tfrnet.unlearner import Proposal, Report, Unlearner
+from tfrnet.unlearner import Proposal, Unlearner
 
 HOLDOUT = "hold-out data"
 

@@ -131,14 +131,14 @@ def _show_stream(output: Output, result: Mapping[str, Any]) -> None:
 
 
 _STRUCTURE_HEAD = (
-    f"{'dormant':>9}{'suppressed':>12}{'recovered':>11}{'core':>7}{'new':>7}{'recurring':>11}"
+    f"{'dormant':>9}{'mask below 1':>14}{'recovered':>11}{'core':>7}{'new':>7}{'recurring':>11}"
 )
 
 
 def _structure_cells(structure: Mapping[str, Any], t: int) -> str:
     share = structure["composition"][t]
     return (
-        f"{structure['dormant'][t + 1]:>9}{structure['suppressed_now'][t + 1]:>12}"
+        f"{structure['dormant'][t + 1]:>9}{structure['suppressed_now'][t + 1]:>14}"
         f"{structure['recovered'][t]:>11}{share['core']:7.2f}{share['new']:7.2f}"
         f"{share['recurring']:11.2f}"
     )

@@ -20,12 +20,13 @@ from tfrnet.distributed.environment import launched_rank
 
 # What a newcomer needs first.
 _FIRST = """\
-tfrnet: continual unlearning for language models. Five commands to begin with:
+tfrnet: continual unlearning for language models. Six commands to begin with:
 
   tfrnet demo                      watch a real model forget, in minutes
+  tfrnet init                      write a small example to start from
   tfrnet run --stream requests.jsonl --retain retain.jsonl
                                    apply your own deletion requests
-  tfrnet generate --prompt "..."   the model's answers before and after
+  tfrnet generate --prompt "..."   the model's answers, before and after
   tfrnet rollback --to 0           undo
   tfrnet export --out unlearned    the unlearned model for other programs
 
@@ -69,7 +70,8 @@ def _refusing(error: InputError) -> Callable[[], None]:
 
 def _rank(name: str) -> tuple[int, str]:
     """Return where a command stands in the help: in the order a newcomer needs them."""
-    known = ["demo", "forget", "run", "status", "history", "verify", "rollback", "generate", "eval"]
+    known = ["demo", "init", "generate", "chat", "forget", "run", "status", "history", "verify"]
+    known += ["rollback", "eval"]
     return (known.index(name) if name in known else len(known), name)
 
 

@@ -13,6 +13,7 @@ from tfrnet.cli.output import Output
 from tfrnet.core.settings import Settings
 from tfrnet.data.requests import Request, read_examples, refuse_overlap, refuse_shared
 from tfrnet.method import DEFAULT, find_method
+from tfrnet.models.bundled import described
 
 if TYPE_CHECKING:
     from tfrnet.cli.options import SessionOptions
@@ -81,7 +82,7 @@ def open_session(
         config = _chosen_config(options, store.manifest if store else None)
         if store:
             _check_state(store, options, config, requests, may_be_done)
-        name = model_name(options.model, store.manifest if store else None)
+        name = model_name(options.model, store)
         dtype = store.manifest.dtype(options.dtype) if store else options.dtype
         loaded = _load_together(name, dtype, options, team, output)
         from tfrnet.session import Session
@@ -188,7 +189,7 @@ def _load_together(
     )
 
 
-def model_name(given: str | None, known: Manifest | None) -> str:
+def model_name(given: str | None, known: StateStore | None) -> str:
     """Return the model to load: the one given, the state's, or the default."""
     if given:
         # An absolute path, so that the state finds its model from any folder.
@@ -207,7 +208,7 @@ def load(
 ) -> LoadedModel:
     """Load a model without the output of transformers."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    with output.waiting(f"loading {name}"):
+    with output.waiting(f"loading {described(name)}"):
         from transformers.utils import logging
 
         from tfrnet.models.load import load_model

@@ -15,12 +15,30 @@ from tfrnet.method import DEFAULT, method_names
 DEFAULT_STATE = Path("tfrnet-state")
 
 State = Annotated[Path, typer.Option(help="Folder of the state.")]
+AskedState = Annotated[
+    Path | None,
+    typer.Option(
+        "--state",
+        help="Folder of the state. Default: tfrnet-state, if there is one; else the model alone.",
+        show_default=False,
+    ),
+]
+Untouched = Annotated[
+    bool,
+    typer.Option("--untouched", help="Ask the model alone, also where there is a state."),
+]
+Generation = Annotated[
+    int | None,
+    typer.Option(min=0, help="Generation of the state.", show_default="the current one"),
+]
+MaxNewTokens = Annotated[int, typer.Option(min=1, help="Maximum number of new tokens.")]
 Model = Annotated[
     str | None,
     typer.Option(
-        help="Hub id, model or PEFT adapter folder, .gguf file, smollm2-135m, or one of its "
-        "fine-tuned versions: smollm2-tasks, smollm2-tofu-full, smollm2-tofu-retain90. Default: "
-        "the model of the state, or smollm2-135m for a new one.",
+        help="Hub id, model or PEFT adapter folder, .gguf file, smollm2-135m (a 4-bit copy of "
+        "SmolLM2-135M-Instruct: Q4_1), or one of its fine-tuned versions: smollm2-tasks, "
+        "smollm2-tofu-full, smollm2-tofu-retain90. Default: the model of the state, or "
+        "smollm2-135m for a new one.",
         show_default=False,
     ),
 ]
@@ -160,6 +178,10 @@ PublicKey = Annotated[
         help="PEM file of the public key that you trust; 'tfrnet key public' prints one.",
         show_default=False,
     ),
+]
+Full = Annotated[
+    bool,
+    typer.Option("--full", help="With --json: also the 128 channels of highest risk per request."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from tfrnet.cli.progress import PlainLines, Steps, duration
+from tfrnet.core.outcome import verdict
 from tfrnet.core.text import printable
 from tfrnet.distributed.environment import launched_rank
+from tfrnet.masking.strength import MaskStrength
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
     from rich.table import Table
 
     from tfrnet.core.outcome import Outcome
@@ -31,10 +35,19 @@ class Output:
         self.text = Console(highlight=False, soft_wrap=True, quiet=quiet)
         self.notes = Console(stderr=True, highlight=False, soft_wrap=True, quiet=quiet)
 
+    @property
+    def is_terminal(self) -> bool:
+        """Whether a person watches stdout."""
+        return self.text.is_terminal and not self.as_json
+
     def say(self, line: str) -> None:
-        """Print a line for a person; what would not show as what it is, is escaped."""
+        """Print a line for a person; what would not show as what it is, is escaped.
+
+        It is there at once, also for a program that reads along.
+        """
         if not self.as_json:
             self.text.print(printable(line), markup=False)
+            self.text.file.flush()
 
     def note(self, line: str) -> None:
         """Print a remark on stderr."""
@@ -63,61 +76,57 @@ class Output:
 
         On one console rich keeps lines and bars apart; on two they would overwrite each other.
         """
-        return self.text if self.text.is_terminal and not self.as_json else self.notes
+        return self.text if self.is_terminal else self.notes
 
     @contextmanager
-    def progress(self, total: int, unit: str) -> Iterator[Steps]:
-        """Show a bar on a terminal, and nothing in a pipe."""
+    def progress(self, total: int, unit: str, names: Sequence[str] = ()) -> Iterator[Steps]:
+        """Show how far a command is: a bar on a terminal, plain lines in a pipe.
+
+        With `names`, `unit` is one thing, as in: request 2 of 5 (ticket-2).
+        """
+        steps = Steps(total, unit, names)
         if not self._display().is_terminal:
-            yield Steps(None)
+            with self._plain_lines(lambda: f"{steps.where()}; {steps.times()}") as lines:
+                steps.changed = lines.changed if lines else steps.changed
+                yield steps
             return
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            SpinnerColumn,
-            TextColumn,
-            TimeElapsedColumn,
-        )
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
         with Progress(
             SpinnerColumn(),
-            TextColumn(unit),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
+            BarColumn(bar_width=16),
             TextColumn("{task.description}", markup=False),
             console=self._display(),
             transient=True,
         ) as bar:
-            bar.add_task("", total=total)
-            yield Steps(bar)
+            task = bar.add_task("", total=total)
+
+            def show() -> None:
+                text = printable(f"{steps.where()}; {steps.times()}")
+                bar.update(task, completed=steps.done, description=text)
+
+            steps.changed = show
+            show()
+            yield steps
 
     @contextmanager
     def waiting(self, what: str) -> Iterator[None]:
-        """Show a spinner on a terminal."""
+        """Show a spinner on a terminal, and now and then a line in a pipe."""
         if not self._display().is_terminal:
-            yield
+            began = time.monotonic()
+            with self._plain_lines(lambda: f"{what}; {duration(time.monotonic() - began)} so far"):
+                yield
             return
         with self._display().status(what):
             yield
 
-
-class Steps:
-    """A running progress bar, or nothing."""
-
-    def __init__(self, bar: Progress | None) -> None:
-        self._bar = bar
-
-    def stage(self, what: str) -> None:
-        """Show what is being done now."""
-        if self._bar:
-            self._bar.update(self._bar.task_ids[0], description=printable(what))
-
-    def advance(self, count: int = 1) -> None:
-        """Count more as done."""
-        if self._bar:
-            self._bar.advance(self._bar.task_ids[0], count)
+    @contextmanager
+    def _plain_lines(self, line: Callable[[], str]) -> Iterator[PlainLines | None]:
+        if self.notes.quiet or os.environ.get("TFRNET_QUIET"):
+            yield None
+            return
+        with PlainLines(self.note, line) as lines:
+            yield lines
 
 
 def outcome_line(outcome: Outcome) -> str:
@@ -128,17 +137,17 @@ def outcome_line(outcome: Outcome) -> str:
     )
     if not outcome.accepted:
         return f"{outcome.id}: rejected, nothing changed ({outcome.reason}); {losses}"
-    if outcome.selected is None:  # no mask
+    word = verdict(outcome.to_dict())
+    strength = MaskStrength.recorded(outcome.mask)
+    if strength is None:
         return (
-            f"{outcome.id}: accepted, {losses}, {outcome.seconds['total']:.1f} s, "
+            f"{outcome.id}: {word}, {losses}, {outcome.seconds['total']:.1f} s, "
             f"peak memory {outcome.memory['peak'] / 1e9:.2f} GB"
         )
-    assert outcome.capacity is not None
     if not outcome.selected and not outcome.recovered:
-        return f"{outcome.id}: accepted without a change ({outcome.reason}); {losses}"
+        return f"{outcome.id}: {word}, without a change ({outcome.reason}); {losses}"
     return (
-        f"{outcome.id}: accepted, {losses}, suppressed {outcome.selected}, "
-        f"recovered {outcome.recovered}, capacity {100 * outcome.capacity:.2f} %, "
+        f"{outcome.id}: {word}, {losses}, mask {strength.change()}, "
         f"{outcome.seconds['total']:.1f} s"
     )
 
@@ -152,6 +161,11 @@ def holdout_words(values: Mapping[str, Any]) -> str:
         f"loss {change.loss_before:.3f} -> {change.loss_after:.3f} ({change.words}; "
         f"{change.loss_untouched:.3f} untouched, {change.examples} examples)"
     )
+
+
+def short_record(record: Mapping[str, Any], full: bool) -> dict[str, Any]:
+    """Return a request's record for a program, without its long list unless that is asked for."""
+    return {name: value for name, value in record.items() if full or name != "top_channels"}
 
 
 def ranges(numbers: list[int]) -> str:

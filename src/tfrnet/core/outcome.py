@@ -16,6 +16,9 @@ class Outcome:
     the counts of suppressed and dormant channels and the capacity are always the state's. Fields
     that a method does not have are None: sizes without a mask, retain loss without retain data.
 
+    `mask` says how strong the state's mask is, as `MaskStrength` has it. `checked` is whether the
+    guard could have rejected the request.
+
     `seconds` are by stage, with their `total`. `memory` is in bytes: `peak` while the request ran,
     `before` it began, and `state`, the size of what is committed. `details` is what a method adds.
     `holdout` is the loss on the user's own hold-out data, empty if there is none: of the untouched
@@ -36,6 +39,8 @@ class Outcome:
     suppressed_now: int | None = None  # mask below 1, in the state after the request
     dormant: int | None = None
     capacity: float | None = None
+    mask: Mapping[str, int | float] | None = None
+    checked: bool = True
     attempts: int = 1
     top_channels: tuple[int, ...] = ()  # highest chi first
     method: str = "tfr"
@@ -57,6 +62,18 @@ class Outcome:
         if not self.holdout:
             del values["holdout"]
         return _plain(values)
+
+
+def verdict(record: Mapping[str, Any]) -> str:
+    """Return what became of a request in words, from its record.
+
+    Nothing can be said to be accepted where no guard could have rejected it.
+    """
+    # Records of before do not say whether there was a guard; its reason does.
+    checked = record.get("checked", record["reason"] != "guard off")
+    if record["outcome"] == "accepted" and not checked:
+        return "applied, not checked"
+    return str(record["outcome"])
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,26 +18,29 @@ Truncation = Literal["passage_left", "lm_eval"]
 class Example:
     """A prompt with its answer, or (empty prompt, `is_text`) a plain text.
 
-    `line` is its line in the file, which does not count in comparisons.
+    `join` stands between prompt and answer, unless there is white space already. `line` is its
+    line in the file, which does not count in comparisons.
     """
 
     prompt: str
     answer: str
     is_text: bool = False
+    join: str = " "
     line: int = field(default=0, compare=False)
 
     @property
     def joined(self) -> str:
-        """The example as one string, with a space between prompt and answer if there is none."""
+        """The example as one string."""
         if not self.prompt or self.prompt[-1].isspace() or self.answer[:1].isspace():
             return self.prompt + self.answer
-        return f"{self.prompt} {self.answer}"
+        return f"{self.prompt}{self.join}{self.answer}"
 
     def to_dict(self) -> dict[str, str]:
         """Return the example as in a JSON Lines file."""
         if self.is_text:
             return {"text": self.answer}
-        return {"prompt": self.prompt, "answer": self.answer}
+        joined = {} if self.join == " " else {"join": self.join}  # digests of before have no such
+        return {"prompt": self.prompt, "answer": self.answer} | joined
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,10 @@ def encode(
     if context_ids and context_ids[-1] == tokenizer.eos_token_id != ids[len(context_ids) - 1]:
         # A tokenizer that ends every text with EOS ends the prompt with one too.
         context_ids.pop()
+    if not example.join:
+        # Letters of the prompt and of the answer may share a token; that one is the answer's.
+        pairs = zip(context_ids, ids, strict=False)
+        context_ids = context_ids[: next((i for i, (a, b) in enumerate(pairs) if a != b), None)]
     if not context and not example.is_text:
         ids = _with_prefix(ids, tokenizer)
     # The very first token has nothing to be predicted from.

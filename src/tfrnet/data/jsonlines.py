@@ -17,9 +17,13 @@ MAX_LINE_CHARACTERS = 1 << 24
 
 
 def json_lines(path: Path) -> Iterator[tuple[int, Any]]:
-    """Yield the line number and value of every non-blank line."""
+    """Yield the line number and value of every non-blank line.
+
+    A file that is one object over several lines counts as one line.
+    """
+    text = _text(path)
     # Split at line feeds only: JSON text may contain other Unicode line separators.
-    for number, line in enumerate(_text(path).split("\n"), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):
         if len(line) > MAX_LINE_CHARACTERS:
             raise InputError(
                 f"{path}:{number}: the line has {len(line)} characters, over the limit of "
@@ -29,7 +33,24 @@ def json_lines(path: Path) -> Iterator[tuple[int, Any]]:
             try:
                 yield number, strict_json.parse(line)
             except ValueError as error:
-                raise InputError(f"{path}:{number}: not JSON ({printable(str(error))})") from None
+                if text[: text.index(line)].strip() == "" and (whole := _one_object(text)):
+                    yield number, whole
+                    return
+                what = printable(str(error))
+                raise InputError(
+                    f"{path}:{number}: not JSON ({what}); each line is one whole JSON object"
+                ) from None
+
+
+def _one_object(text: str) -> dict[str, Any] | None:
+    """Return the object that a whole file is, over several lines as an editor lays it out."""
+    if len(text) > MAX_LINE_CHARACTERS:
+        return None
+    try:
+        value = strict_json.parse(text)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def _text(path: Path) -> str:

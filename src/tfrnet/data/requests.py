@@ -37,9 +37,10 @@ def parse_example(value: Any, where: str, line: int = 0) -> Example:
     keys = set(value)
     if keys == {"text"}:
         return Example("", _text(value["text"], "text", where), is_text=True, line=line)
-    if keys == {"prompt", "answer"}:
+    if keys in ({"prompt", "answer"}, {"prompt", "answer", "join"}):
         prompt = _string(value["prompt"], "prompt", where)
-        return Example(prompt, _text(value["answer"], "answer", where), line=line)
+        join = _join(value.get("join", " "), where)
+        return Example(prompt, _text(value["answer"], "answer", where), join=join, line=line)
     found = ", ".join(printable(key) for key in sorted(keys)) or "nothing"
     raise InputError(f"{where}: an example has either prompt and answer, or text; found {found}")
 
@@ -166,6 +167,14 @@ def _string(value: Any, name: str, where: str) -> str:
     except UnicodeEncodeError:
         raise InputError(f"{where}: {name} holds half of a surrogate pair") from None
     return value
+
+
+def _join(value: Any, where: str) -> str:
+    if value not in ("", " "):
+        raise InputError(
+            f'{where}: join must be "" (the answer follows without a space) or " ", not {value!r}'
+        )
+    return str(value)
 
 
 def _text(value: Any, name: str, where: str) -> str:

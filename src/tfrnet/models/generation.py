@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import GenerationConfig, StoppingCriteria
+from transformers import GenerationConfig, StoppingCriteria, TextStreamer
 
 from tfrnet.core.errors import InputError
 from tfrnet.core.team import SOLO, Team
@@ -59,6 +59,31 @@ def continue_texts(
     return texts
 
 
+@torch.no_grad()
+def stream_text(
+    loaded: LoadedModel, prompt: str, max_new_tokens: int, heard: Callable[[str], None]
+) -> str:
+    """Return the continuation of a prompt, as `continue_texts` does; `heard` gets it as it comes.
+
+    A piece is passed on once later tokens cannot change it.
+    """
+    row = tokenise(prompt, loaded.tokenizer)
+    (added,) = _generate(loaded, [row], max_new_tokens, False, _Heard(loaded.tokenizer, heard))
+    text: str = loaded.tokenizer.decode(added, skip_special_tokens=True)
+    return text
+
+
+class _Heard(TextStreamer):  # type: ignore[misc]
+    """Hands on pieces of text."""
+
+    def __init__(self, tokenizer: Any, heard: Callable[[str], None]) -> None:
+        super().__init__(tokenizer, skip_prompt=True, skip_special_tokens=True)
+        self._heard = heard
+
+    def on_finalized_text(self, text: str, stream_end: bool = False) -> None:
+        self._heard(text)
+
+
 def _shortened(ids: list[int], tokenizer: Any, most: int | None) -> list[int]:
     """Cut a prompt's beginning, but not BOS."""
     if most is None or len(ids) <= most:
@@ -70,7 +95,11 @@ def _shortened(ids: list[int], tokenizer: Any, most: int | None) -> list[int]:
 
 
 def _generate(
-    loaded: LoadedModel, rows: Sequence[Sequence[int]], max_new_tokens: int, one_line: bool
+    loaded: LoadedModel,
+    rows: Sequence[Sequence[int]],
+    max_new_tokens: int,
+    one_line: bool,
+    streamer: TextStreamer | None = None,
 ) -> list[list[int]]:
     model, tokenizer = loaded
     ends = end_tokens(loaded)
@@ -87,6 +116,7 @@ def _generate(
             ids.to(device),
             attention_mask=mask.to(device),
             stopping_criteria=[_AllLinesEnded(tokenizer, width)] if one_line else None,
+            streamer=streamer,
         )
     return [_before(row, ends) for row in output[:, width:].tolist()]
 

@@ -92,7 +92,7 @@ def model_folder(
             raise InputError(f"model folder {name} holds no config.json, so it is not a model")
         return str(path)
     if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name) or name.startswith("."):
-        raise InputError(f"model folder {name} does not exist")
+        raise InputError(f"model folder {name} does not exist; --model names another place")
     return name
 
 

@@ -40,6 +40,9 @@ class Metrics:
         self._capacity = Gauge(
             "tfrnet_capacity", "Share of channels above the dormant threshold", registry=registry
         )
+        self._change = Gauge(
+            "tfrnet_mask_change", "Change of channels by the mask", ["of"], registry=registry
+        )
         self._outcomes = Counter(
             "tfrnet_outcomes", "Requests that ended", ["outcome"], registry=registry
         )
@@ -71,6 +74,8 @@ class Metrics:
                 self._losses.labels(of, when).set(math.nan if loss is None else loss)
         if outcome.get("capacity") is not None:
             self._capacity.set(outcome["capacity"])
+        for of in ("mean", "largest") if outcome.get("mask") else ():
+            self._change.labels(of).set(outcome["mask"][f"{of}_change"])
 
     def page(self, facts: Callable[[], Mapping[str, Any]]) -> bytes:
         """Return the page, with what is true at this moment."""

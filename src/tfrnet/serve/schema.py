@@ -28,6 +28,9 @@ class ExampleIn(_Strict):
 
     prompt: str | None = None
     answer: str | None = None
+    join: Literal["", " "] | None = Field(
+        None, description="What stands between prompt and answer; a space without it."
+    )
     text: str | None = None
 
 

@@ -11,6 +11,7 @@ from tfrnet.core import __version__
 from tfrnet.core.errors import InputError, StateError
 from tfrnet.core.signing import PublicKey, SigningKey, short
 from tfrnet.data.requests import Request
+from tfrnet.state.base_model import bare_name
 from tfrnet.state.check import Check
 from tfrnet.state.digests import KEY_BYTES, data_digest, request_key
 from tfrnet.state.lineage import line_in_effect, why_not_in_effect
@@ -46,7 +47,7 @@ def make_certificate(
         "method": {"name": manifest.method, "settings": manifest.config, "seed": manifest.seed},
         "guard": _before_and_after(line, "guard_loss") | {"examples": len(manifest.guard)},
         "forgetting": _before_and_after(line, "forget_loss") | _figures(line),
-        "model": {"name": manifest.model, "fingerprint": manifest.fingerprint},
+        "model": {"name": bare_name(manifest.model), "fingerprint": manifest.fingerprint},
         "state_digest": line["state_after"],
         "ledger": {
             "state": entries[0]["hash"],

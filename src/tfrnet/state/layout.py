@@ -16,6 +16,7 @@ class Layout:
         self.ledger = folder / "ledger.jsonl"
         self.pointer = folder / "current.json"
         self.generations = folder / "generations"
+        self.base_model = folder / "base-model"
 
     def generation(self, number: int) -> Path:
         """Return the file of a generation; zero-padded, so that the newest sorts last."""
@@ -33,6 +34,7 @@ class Layout:
     def unexpected_files(self) -> list[str]:
         """Return what lies in the folder and is no part of a state."""
         own = {"manifest.json", "key", "ledger.jsonl", "current.json", "generations", "lock"}
+        own.add(self.base_model.name)
         return sorted(
             path.name
             for path in (self.folder.iterdir() if self.folder.exists() else ())

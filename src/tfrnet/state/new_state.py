@@ -49,6 +49,7 @@ class NewState:
         for path in (layout.manifest, layout.pointer, layout.ledger, layout.generation(0)):
             files.remove(path)
         layout.key.unlink(missing_ok=True)
+        layout.base_model.unlink(missing_ok=True)
         self._remove_folder()
 
     def close(self) -> None:

@@ -26,6 +26,7 @@ from tfrnet.core.errors import InputError, StateError
 from tfrnet.core.lock import FolderLock
 from tfrnet.core.signing import SigningKey, named_key
 from tfrnet.state import generation_file, ledger
+from tfrnet.state.base_model import where_model_lies
 from tfrnet.state.history import History
 from tfrnet.state.layout import Layout
 from tfrnet.state.manifest import Manifest
@@ -170,6 +171,11 @@ class StateStore:
     def public_key(self) -> str:
         """The public key that has to sign the next line; empty in an unsigned state."""
         return self.position.public_key
+
+    @property
+    def model(self) -> str:
+        """What the base model is loaded from: its name, or the folder where it was last."""
+        return where_model_lies(self.layout, self.manifest.model)
 
     @property
     def entries(self) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tfrnet.core.errors import StateError
 from tfrnet.state import generation_file
+from tfrnet.state.base_model import bare_name
 from tfrnet.state.check import Check
 from tfrnet.state.evidence import NOTHING_KEPT, Kept, check_evidence
 from tfrnet.state.layout import Layout
@@ -58,7 +59,7 @@ def verify(
 
 def _base_model(manifest: Manifest) -> Check:
     """Say what of the base model a state is bound to; whether it fits is seen when it is loaded."""
-    name = f"{manifest.model}, fingerprint {manifest.fingerprint[:12]}"
+    name = f"{bare_name(manifest.model)}, fingerprint {manifest.fingerprint[:12]}"
     if manifest.bound:
         return Check("base model", True, f"{name}; bound are also {', '.join(manifest.bound)}")
     return Check(

@@ -15,6 +15,7 @@ from tfrnet.core.cost import Account
 from tfrnet.core.errors import InputError
 from tfrnet.core.guard import judge
 from tfrnet.core.outcome import Outcome
+from tfrnet.core.stage import Report, Stage
 from tfrnet.core.tensors import TensorState
 from tfrnet.data.examples import Encoded, Example, with_eos
 from tfrnet.models.checkpointing import checkpointed
@@ -23,7 +24,7 @@ from tfrnet.training.lora_effect import LoraEffect
 from tfrnet.training.optimiser import MasterAdamW
 from tfrnet.training.training_settings import TrainingSettings
 from tfrnet.training.weights_effect import WeightsEffect
-from tfrnet.unlearner import Proposal, Report, Unlearner
+from tfrnet.unlearner import Proposal, Unlearner
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -171,7 +172,7 @@ class GradientUnlearner(Unlearner[TensorState]):
         try:
             with checkpointed(self.model, self.gradient_checkpointing):
                 for step in range(config.steps):
-                    say(f"training, step {step + 1} of {config.steps}")
+                    say(Stage("training", step + 1, config.steps))
                     if self._backward(forget, reference, step) > self._ceiling():
                         break
                     optimiser.step()

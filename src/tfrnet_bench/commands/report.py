@@ -17,14 +17,26 @@ def command(
         Path | None,
         typer.Option(help="HTML file to write.", show_default="RUN/report.html"),
     ] = None,
+    texts: Annotated[
+        Path | None,
+        typer.Option(
+            help="Show these answers before and after: a file with what 'tfrnet generate --state "
+            "... --json' printed. Whoever reads the page reads their words.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: opt.AsJson = False,
 ) -> int:
-    """Write a self-contained HTML page with the tables, charts and texts of a run or a state."""
+    """Write a self-contained HTML page with the tables, charts and texts of a run or a state.
+
+    The page of a state shows no words of requests or answers unless you give them with --texts.
+    """
     from tfrnet_bench.report import make_report
+    from tfrnet_bench.report.answers_file import read_answers
 
     output = Output(as_json)
     with output.waiting("writing the report"):
-        page = make_report(run)
+        page = make_report(run, read_answers(texts) if texts else ())
         target = page.write(out or run / "report.html")
     counts = ", ".join(f"{count} {what}" for what, count in page.counts.items())
     size = target.stat().st_size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tfrnet.core.errors import InputError
@@ -15,12 +16,17 @@ from tfrnet_bench.run_folder import is_run_folder
 __all__ = ["bench_page", "make_report", "state_page"]
 
 
-def make_report(folder: Path) -> Page:
-    """Return the page of a folder, whichever of the two kinds it is."""
+def make_report(folder: Path, answers: Sequence[Mapping[str, str]] = ()) -> Page:
+    """Return the page of a folder, whichever of the two kinds it is.
+
+    `answers` are words for the page of a state to show, whose ledger has none.
+    """
     if is_run_folder(folder):
+        if answers:
+            raise InputError(f"{folder} is a bench run, which has answers of its own")
         return bench_page(read_run(folder))
     if StateStore.exists(folder):
-        return state_page(folder)
+        return state_page(folder, answers)
     raise InputError(
         f"{folder} is neither a bench run (no bench.json) nor a state (no manifest.json)"
     )

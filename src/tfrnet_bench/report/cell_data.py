@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tfrnet.core.outcome import verdict
 from tfrnet_bench.report.compact import clipped, rounded
 from tfrnet_bench.report.origin_tables import DIGEST_LENGTH
 from tfrnet_bench.results import CellResult, Part
@@ -14,7 +15,7 @@ _TEXT_LENGTH = 320
 _REQUEST_FIELDS = (
     *("id", "outcome", "reason", "forget_loss_before", "forget_loss_after"),
     *("guard_loss_before", "guard_loss_after", "selected", "recovered", "suppressed_now"),
-    *("dormant", "capacity", "attempts"),
+    *("dormant", "capacity", "mask", "attempts"),
 )
 _STRUCTURE_FIELDS = ("capacity", "dormant", "suppressed_now", "composition", "random_overlap")
 
@@ -56,6 +57,7 @@ def request_data(requests: Sequence[Part]) -> dict[str, list[Any]]:
             columns[f"holdout_{name}"] = [
                 (request.get("holdout") or {}).get(name) for request in requests
             ]
+    columns["verdict"] = [verdict(request) for request in requests]
     columns["seconds"] = [request.get("seconds", {}).get("total") for request in requests]
     columns["peak"] = [request.get("memory", {}).get("peak") for request in requests]
     return columns

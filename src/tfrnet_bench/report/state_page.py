@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tfrnet.audit.change import Change
 from tfrnet.masking.channel_map import channel_map
-from tfrnet.masking.mask import capacity, dormant
+from tfrnet.masking.strength import MaskStrength
 from tfrnet.method_state import dormant_threshold_of, has_mask, mask_of
+from tfrnet.models.bundled import described
+from tfrnet.state.base_model import bare_name
 from tfrnet.state.store import StateStore
 from tfrnet_bench.report.cell_data import request_data
 from tfrnet_bench.report.compact import rounded
@@ -18,12 +20,13 @@ from tfrnet_bench.report.page import Page, Section, render
 from tfrnet_bench.report.summary import facts, paragraphs
 
 
-def state_page(folder: Path) -> Page:
-    """Return the page of a state."""
+def state_page(folder: Path, answers: Sequence[Mapping[str, str]] = ()) -> Page:
+    """Return the page of a state, with answers to show if there are any."""
     store = StateStore.open(folder)
     entries = store.entries
     requests = [entry for entry in entries if entry["kind"] == "request"]
     accepted = sum(entry["outcome"] == "accepted" for entry in requests)
+    said = "accepted" if store.manifest.config.get("use_guard", True) else "applied, not checked"
     mask_facts, mask_map, remarks = _mask(store, entries)
     rollbacks = [entry for entry in entries if entry["kind"] == "rollback"]
     remarks += [
@@ -34,8 +37,8 @@ def state_page(folder: Path) -> Page:
     summary = facts(
         {
             "method": store.manifest.method,
-            "model": store.manifest.model,
-            "requests": f"{len(requests)} seen, {accepted} accepted, "
+            "model": described(bare_name(store.manifest.model)),
+            "requests": f"{len(requests)} seen, {accepted} {said}, "
             f"{len(requests) - accepted} rejected",
             "applied now": len(store.history.applied),
             "generation": store.generation,
@@ -48,7 +51,7 @@ def state_page(folder: Path) -> Page:
         Section("cell", "Requests", "<div id=chosen></div>"),
         Section("provenance", "Provenance", _origin(store, entries)),
     ]
-    cell = {
+    cell: dict[str, Any] = {
         "kind": "state",
         "stream": "",
         "variant": store.manifest.method,
@@ -56,6 +59,8 @@ def state_page(folder: Path) -> Page:
         "about": [],
         "requests": request_data(requests),
     } | ({"channel_map": mask_map} if mask_map else {})
+    if answers:
+        cell |= {"texts": [dict(answer) for answer in answers], "texts_in_all": len(answers)}
     html = render("State report", str(folder.resolve().name), sections, {"cells": [rounded(cell)]})
     counts = {"accepted": accepted, "rejected": len(requests) - accepted}
     return Page("state", html, counts)
@@ -87,11 +92,10 @@ def _mask(
     line = generations_in_effect(entries)
     kept = set(store.layout.numbers())
     masks = [mask_of(store, number) for number in line if number in kept]
-    figures = {
+    strength = MaskStrength.of(masks[-1].numpy(), threshold)
+    figures: dict[str, object] = {
         "channels": f"{masks[-1].numel():,} in {len(store.manifest.channels)} projections",
-        "suppressed": int((masks[-1] < 1).sum()),
-        "dormant": int(dormant(masks[-1], threshold).sum()),
-        "capacity": f"{100 * capacity(masks[-1], threshold):.2f} %",
+        "mask": f"{strength.change()}; {strength.counts()}",
     }
     dropped = len(line) - len(masks)
     remarks = [
@@ -131,7 +135,7 @@ def _origin(store: StateStore, entries: Sequence[dict[str, Any]]) -> str:
     return (
         facts(
             {
-                "model": manifest.model,
+                "model": described(bare_name(manifest.model)),
                 "fingerprint": manifest.fingerprint,
                 "seed": manifest.seed,
                 "versions": "; ".join(versions),

@@ -12,6 +12,7 @@ import torch
 from tests import tiny
 from tests.bench.report.reading import ReadPage
 from tfrnet.cli.main import main
+from tfrnet.core.errors import InputError
 from tfrnet.masking.channel_map import channel_map
 from tfrnet.method_state import verify_state
 from tfrnet.methods.ga.config import GAConfig
@@ -19,6 +20,7 @@ from tfrnet.methods.tfr.config import TFRConfig
 from tfrnet.session import Session
 from tfrnet.state.store import StateStore
 from tfrnet_bench.report import make_report
+from tfrnet_bench.report.answers_file import read_answers
 from tfrnet_bench.report.state_page import generations_in_effect
 
 # Of four requests some are rejected, and some bring channels back.
@@ -147,3 +149,26 @@ def report(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
 @pytest.fixture(autouse=True)
 def _one_thread(_two_threads: None) -> None:
     torch.set_num_threads(1)  # quicker with so small a model
+
+
+ANSWERS = [{"prompt": "The box is", "before": " red <b>", "after": " gone"}]
+
+
+def test_words_are_shown_only_where_the_user_allows_it(model, tokenizer, tmp_path):
+    state, file = tmp_path / "state", tmp_path / "answers.json"
+    run_requests(model, tokenizer, state, count=1)
+    file.write_text(json.dumps({"schema": "tfrnet.generate/1", "generations": ANSWERS}))
+    assert "texts" not in ReadPage(make_report(state).html).data["cells"][0]
+    html = make_report(state, read_answers(file)).html
+    assert ReadPage(html).data["cells"][0]["texts"] == ANSWERS
+    assert " red <b>" not in html  # never as markup
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{}", '{"generations": [{"prompt": "p", "answer": "a"}]}', "\udcff"]
+)
+def test_what_holds_no_answers_is_refused(tmp_path, content):
+    file = tmp_path / "answers.json"
+    file.write_bytes(content.encode("utf-8", "surrogateescape"))
+    with pytest.raises(InputError, match="does not hold answers before and after"):
+        read_answers(file)

@@ -200,7 +200,7 @@ def test_an_interrupted_request_leaves_no_trace():
 
     def interrupt_after_a_tentative_mask(stage):
         stages.append(stage)
-        if stages.count("checking the guard") == 3:
+        if sum(said.endswith("checking the guard") for said in stages) == 3:
             assert not torch.equal(net.mask.values, before["mask"])
             raise KeyboardInterrupt
 

@@ -51,7 +51,7 @@ def command(
             f"{accuracies.others:.1f} % of other topics"
         )
 
-    with output.progress(len(parts.requests), "requests") as steps:
+    with output.progress(len(parts.requests), "request", [r.id for r in parts.requests]) as steps:
 
         def request_done(outcome: object) -> None:
             output.say(outcome_line(outcome))  # type: ignore[arg-type]

@@ -246,7 +246,7 @@ def command(
         if samples:
             _check_writable(samples)
         start = time.perf_counter()
-        name = model_name(model, store.manifest if store else None)
+        name = model_name(model, store)
         reference = None
         with output.progress(plan.steps(), "prompts") as bar:
 

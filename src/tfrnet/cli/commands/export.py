@@ -83,7 +83,7 @@ def command(
     if push:
         refuse_taken(push)
     loaded = load(
-        *(model_name(model, store.manifest), store.manifest.dtype(dtype), device, output),
+        *(model_name(model, store), store.manifest.dtype(dtype), device, output),
         trust_remote_code=trust_remote_code,
     )
     from tfrnet.export.write import write_export

@@ -9,7 +9,7 @@ import typer
 
 from tfrnet.cli import options as opt
 from tfrnet.cli.opening import lead, open_session
-from tfrnet.cli.output import Output, holdout_words, outcome_line
+from tfrnet.cli.output import Output, holdout_words, outcome_line, short_record
 from tfrnet.cli.sharing import shared
 from tfrnet.core.errors import InterruptError
 
@@ -24,24 +24,27 @@ def command(
         Path, typer.Option(help='File with one request: {"id": ..., "examples": [...]}.')
     ],
     options: opt.SessionOptions,
+    full: opt.Full = False,
     as_json: opt.AsJson = False,
 ) -> int:
     """Forget one request and commit the result if the guard accepts it.
 
-    Exit code 0: accepted. 1: rejected by the guard or because training diverged; nothing changed.
+    Exit code 0: applied. 1: rejected by the guard or because training diverged; nothing changed.
     2: invalid input.
     """
     output = Output(as_json)
-    return lead(lambda own, team: _forget(request, own, team, output), options, output)
+    return lead(lambda own, team: _forget(request, own, team, full, output), options, output)
 
 
-def _forget(request: Path, options: opt.SessionOptions, team: Team, output: Output) -> int:
+def _forget(
+    request: Path, options: opt.SessionOptions, team: Team, full: bool, output: Output
+) -> int:
     from tfrnet.data.requests import read_one_request
 
     wanted = read_one_request(request)
     with (
         open_session(options, team, [wanted], output, may_be_done=False) as session,
-        output.progress(1, "forgetting") as steps,
+        output.progress(1, "request", [wanted.id]) as steps,
     ):
         try:
             outcome = session.forget(wanted, steps.stage)
@@ -52,7 +55,6 @@ def _forget(request: Path, options: opt.SessionOptions, team: Team, output: Outp
     output.say(outcome_line(outcome))
     if outcome.holdout:
         output.say(f"  hold-out: {holdout_words(outcome.holdout)}")
-    output.result(
-        "forget", {"state": str(options.state), "generation": generation} | outcome.to_dict()
-    )
+    record = short_record(outcome.to_dict(), full)
+    output.result("forget", {"state": str(options.state), "generation": generation} | record)
     return 0 if outcome.accepted else 1

@@ -5,10 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from tfrnet.cli import options as opt
-from tfrnet.cli.output import Output, holdout_words
+from tfrnet.cli.output import Output, holdout_words, short_record
+from tfrnet.core.outcome import verdict
+from tfrnet.masking.strength import MaskStrength
 
 
-def command(state: opt.State = opt.DEFAULT_STATE, as_json: opt.AsJson = False) -> int:
+def command(
+    state: opt.State = opt.DEFAULT_STATE, full: opt.Full = False, as_json: opt.AsJson = False
+) -> int:
     """List the events of a state: requests with their outcome, rollbacks, repairs and imports."""
     from tfrnet.state.store import StateStore
 
@@ -17,7 +21,8 @@ def command(state: opt.State = opt.DEFAULT_STATE, as_json: opt.AsJson = False) -
     entries = store.entries
     for entry in entries:
         output.say(_line(entry))
-    output.result("history", {"state": str(state), "entries": entries})
+    shown = [short_record(entry, full) for entry in entries]
+    output.result("history", {"state": str(state), "entries": shown})
     return 0
 
 
@@ -40,15 +45,15 @@ def _line(entry: dict[str, Any]) -> str:
         return f"{start}signed by key {short(entry['public_key'])} from the next line on"
     if entry["kind"] != "request":
         return f"{start}{entry['kind']}"
-    text = f"{start}{entry['outcome']}  {entry['id']}  "
+    text = f"{start}{verdict(entry)}  {entry['id']}  "
     if entry["outcome"] == "rejected":
         return f"{text}{entry['reason']}"
     losses = f"forget loss {_loss(entry, 'forget_loss')}, guard loss {_loss(entry, 'guard_loss')}"
     if held_out := entry.get("holdout"):
         losses += f", hold-out {holdout_words(held_out)}"
-    if not entry["top_channels"]:  # no mask
-        return f"{text}{losses}"
-    return f"{text}{losses}, suppressed {entry['selected']}, recovered {entry['recovered']}"
+    # Methods without a mask have no such figures, and neither have ledgers of before.
+    strength = MaskStrength.recorded(entry.get("mask"))
+    return f"{text}{losses}, mask {strength.change()}" if strength else f"{text}{losses}"
 
 
 def _loss(entry: dict[str, Any], name: str) -> str:

@@ -9,7 +9,7 @@ import typer
 
 from tfrnet.cli import options as opt
 from tfrnet.cli.opening import lead, open_session
-from tfrnet.cli.output import Output, holdout_words, outcome_line
+from tfrnet.cli.output import Output, holdout_words, outcome_line, short_record
 from tfrnet.cli.sharing import shared
 from tfrnet.core.errors import InterruptError
 
@@ -25,6 +25,7 @@ def command(
     retry_rejected: Annotated[
         bool, typer.Option("--retry-rejected", help="Try rejected requests again.")
     ] = False,
+    full: opt.Full = False,
     as_json: opt.AsJson = False,
 ) -> int:
     """Forget a stream of requests, one after another.
@@ -39,11 +40,18 @@ def command(
     same result.
     """
     output = Output(as_json)
-    return lead(lambda own, team: _run(stream, own, team, retry_rejected, output), options, output)
+    return lead(
+        lambda own, team: _run(stream, own, team, retry_rejected, full, output), options, output
+    )
 
 
 def _run(
-    stream: Path, options: opt.SessionOptions, team: Team, retry_rejected: bool, output: Output
+    stream: Path,
+    options: opt.SessionOptions,
+    team: Team,
+    retry_rejected: bool,
+    full: bool,
+    output: Output,
 ) -> int:
     from tfrnet.data.requests import read_requests
 
@@ -52,12 +60,12 @@ def _run(
     skipped: list[str] = []
     with (
         open_session(options, team, requests, output, may_be_done=True) as session,
-        output.progress(len(requests), "requests") as steps,
+        output.progress(len(requests), "request", [r.id for r in requests]) as steps,
     ):
 
         def skip(request_id: str) -> None:
             skipped.append(request_id)
-            steps.advance()
+            steps.skip()
 
         try:
             for outcome in session.run(
@@ -80,7 +88,7 @@ def _run(
     if skipped:
         output.say(f"{len(skipped)} of {len(requests)} requests were already done")
     output.say(
-        f"state {options.state}: generation {generation}, {accepted} accepted and "
+        f"state {options.state}: generation {generation}, {accepted} applied and "
         f"{len(outcomes) - accepted} rejected in this run"
     )
     if rejected:
@@ -93,7 +101,7 @@ def _run(
         {
             "state": str(options.state),
             "generation": generation,
-            "outcomes": [outcome.to_dict() for outcome in outcomes],
+            "outcomes": [short_record(outcome.to_dict(), full) for outcome in outcomes],
             "skipped": skipped,
             "rejected": rejected,
         },

@@ -149,9 +149,9 @@ def command(
         from tfrnet.serve.service import open_replica
         from tfrnet.state.store import StateStore
 
-        manifest = StateStore.open(follow).manifest
+        store = StateStore.open(follow)
         loaded = load(
-            *(model_name(model, manifest), manifest.dtype(dtype), device, output),
+            *(model_name(model, store), store.manifest.dtype(dtype), device, output),
             trust_remote_code=trust_remote_code,
         )
         service = open_replica(loaded, follow, service_options, log)

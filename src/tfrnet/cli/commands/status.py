@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfrnet.cli import options as opt
 from tfrnet.cli.output import Output, holdout_words, ranges
+from tfrnet.models.bundled import described
 
 if TYPE_CHECKING:
     from tfrnet.masking.strength import MaskStrength
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 def command(state: opt.State = opt.DEFAULT_STATE, as_json: opt.AsJson = False) -> int:
     """Show a state: its model, method, requests, and mask if it has one."""
     from tfrnet.method_state import strength_of
+    from tfrnet.state.base_model import bare_name
     from tfrnet.state.store import StateStore
 
     output = Output(as_json)
@@ -23,12 +25,14 @@ def command(state: opt.State = opt.DEFAULT_STATE, as_json: opt.AsJson = False) -
     manifest, position = store.manifest, store.position
     strength = strength_of(store)
 
+    unchecked = "" if manifest.config.get("use_guard", True) else ", not checked (no guard)"
     output.say(f"state        {state}")
     output.say(f"method       {manifest.method}")
-    output.say(f"model        {manifest.model} (fingerprint {manifest.fingerprint[:12]})")
+    output.say(f"model        {described(bare_name(manifest.model))}")
+    output.say(f"fingerprint  {manifest.fingerprint[:12]}")
     output.say(f"generation   {store.generation} (kept: {ranges(store.layout.numbers())})")
     output.say(
-        f"requests     {position.applied} applied, {position.rejected} rejected, "
+        f"requests     {position.applied} applied{unchecked}, {position.rejected} rejected, "
         f"{position.seen} seen in total"
     )
     key = _key(store)
@@ -47,11 +51,13 @@ def command(state: opt.State = opt.DEFAULT_STATE, as_json: opt.AsJson = False) -
 
 
 def _values(state: Path, store: StateStore) -> dict[str, Any]:
+    from tfrnet.state.base_model import bare_name
+
     manifest = store.manifest
     return {
         "state": str(state),
         "method": manifest.method,
-        "model": manifest.model,
+        "model": bare_name(manifest.model),
         "fingerprint": manifest.fingerprint,
         "generation": store.generation,
         "generations_kept": store.layout.numbers(),

@@ -18,6 +18,7 @@ import torch
 
 from tfrnet.core.errors import InputError
 from tfrnet.core.search_space import SearchSpace
+from tfrnet.core.stage import Report
 from tfrnet.core.tensors import TensorState
 from tfrnet.data.examples import Encoded
 from tfrnet.data.requests import Request
@@ -34,7 +35,7 @@ from tfrnet.methods.o3.targets import random_targets
 from tfrnet.models.layers import decoder_layers
 from tfrnet.training.answers import AnswerUnlearner
 from tfrnet.training.loop import Part, backward
-from tfrnet.unlearner import Proposal, Report
+from tfrnet.unlearner import Proposal
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -15,10 +15,12 @@ import torch
 from tfrnet.core.cost import Account
 from tfrnet.core.outcome import Outcome
 from tfrnet.core.search_space import SearchSpace
+from tfrnet.core.stage import Report, StepReport
 from tfrnet.data.examples import Encoded, Example
 from tfrnet.data.sampling import seeded_order
 from tfrnet.masking.channels import find_channels
-from tfrnet.masking.mask import ChannelMask, capacity, dormant
+from tfrnet.masking.mask import ChannelMask, capacity
+from tfrnet.masking.strength import MaskStrength
 from tfrnet.methods.tfr.config import FISHER, SOLVED, TFRConfig
 from tfrnet.methods.tfr.scoring import ScoreOptions
 from tfrnet.methods.tfr.state import ChannelState
@@ -29,7 +31,7 @@ from tfrnet.methods.tfr.steps.select import select_update
 from tfrnet.methods.tfr.steps.solve import solve_update
 from tfrnet.methods.tfr.trial_model import RequestExamples, TrialModel
 from tfrnet.models.passes import Passes, choose_passes
-from tfrnet.unlearner import Proposal, Report, Unlearner
+from tfrnet.unlearner import Proposal, Unlearner
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -184,7 +186,7 @@ class TFRNet(Unlearner[ChannelState]):
             ),
             options=self._options,
             losses=self._losses,
-            report=say,
+            report=StepReport(say),
             cost=account,
         )
         guard_before = self._guard_before(say, account)
@@ -193,6 +195,7 @@ class TFRNet(Unlearner[ChannelState]):
         )
         scores = score_risk(state, forget_scores, retain_scores, self.mask.index.widths, config)
         candidate = update(state, scores, guard_before, model, config)
+        model.report.end()
         with account.time("forget_loss"):
             say("measuring the forget loss")
             self.mask.set(candidate.state.mask)
@@ -211,6 +214,7 @@ class TFRNet(Unlearner[ChannelState]):
         forget_after: float,
     ) -> Outcome:
         threshold = self.config.dormant_threshold
+        strength = MaskStrength.of(state.mask.cpu().numpy(), threshold)
         top = torch.sort(scores.chi, descending=True, stable=True).indices[:TOP_CHANNELS]
         return Outcome(
             id=name,
@@ -225,8 +229,9 @@ class TFRNet(Unlearner[ChannelState]):
             recovery_pool=candidate.pool,
             recovered=candidate.recovered,
             suppressed_now=int((state.mask < 1).sum()),
-            dormant=int(dormant(state.mask, threshold).sum()),
+            dormant=strength.dormant,
             capacity=capacity(state.mask, threshold),
+            mask=strength.to_dict(),
             attempts=candidate.attempts,
             top_channels=tuple(top.tolist()),
         )

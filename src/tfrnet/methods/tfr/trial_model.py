@@ -10,6 +10,7 @@ import torch
 
 from tfrnet.core.cost import Account
 from tfrnet.core.errors import InputError
+from tfrnet.core.stage import StepReport
 from tfrnet.data.examples import Encoded
 from tfrnet.masking.mask import ChannelMask
 from tfrnet.methods.tfr.scoring import (
@@ -21,7 +22,6 @@ from tfrnet.methods.tfr.scoring import (
     gradients_of,
     score_sets,
 )
-from tfrnet.unlearner import Report
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ class TrialModel:
     examples: RequestExamples
     options: ScoreOptions
     losses: Callable[[list[Encoded]], torch.Tensor]
-    report: Report
+    report: StepReport
     cost: Account
 
     def scores(

@@ -65,11 +65,11 @@ function lossChart(requests, name, title) {
 
 function requestLines(request) {
   return [
-    `${request.number}. ${request.id}: ${request.outcome}`,
+    `${request.number}. ${request.id}: ${request.verdict}`,
     request.reason,
     `forget loss ${change(request, "forget_loss")}`,
     `guard loss ${change(request, "guard_loss")}`,
-    request.selected || request.recovered ? `suppressed ${request.selected}, recovered ${request.recovered}` : "",
+    request.mask ? `mask changed by ${shown(100 * request.mask.mean_change, 2)} % on average, ${shown(100 * request.mask.largest_change, 1)} % at most` : "",
   ];
 }
 
@@ -78,21 +78,29 @@ function change(request, name) {
 }
 
 function requestTable(requests) {
-  const hasMask = requests.some((request) => request.selected || request.recovered);
   const hasHoldout = requests.some((request) => typeof request.holdout_loss_after === "number");
+  // Results of before have no figures of the mask's strength, but for the dormant channels.
+  const strength = (name, factor = 1) => (request) => request.mask ? factor * request.mask[name] : null;
   const maskColumns = [
-    ["Suppressed", (request) => request.selected, 0],
-    ["Recovered", (request) => request.recovered, 0],
-    ["Capacity %", (request) => request.capacity === null ? null : 100 * request.capacity, 2],
+    ...(requests.some((request) => request.mask)
+      ? [
+          ["Mean change %", strength("mean_change", 100), 2],
+          ["Largest change %", strength("largest_change", 100), 1],
+          ["Changed > 1 %", strength("changed_1_percent"), 0],
+          ["> 10 %", strength("changed_10_percent"), 0],
+          ["> 50 %", strength("changed_50_percent"), 0],
+        ]
+      : []),
+    ...(requests.some((request) => typeof request.dormant === "number") ? [["Dormant", (request) => request.dormant, 0]] : []),
   ];
   const columns = [
     ["#", (request) => request.number, 0],
     ["Request", (request) => request.id],
-    ["Outcome", (request) => request.outcome],
+    ["Outcome", (request) => request.verdict],
     ["Forget loss", (request) => request.forget_loss_after, 3, (request) => change(request, "forget_loss")],
     ["Guard loss", (request) => request.guard_loss_after, 3, (request) => change(request, "guard_loss")],
     ...(hasHoldout ? [["Hold-out loss", (request) => request.holdout_loss_after, 3, (request) => change(request, "holdout_loss")]] : []),
-    ...(hasMask ? maskColumns : []),
+    ...maskColumns,
     ["Attempts", (request) => request.attempts, 0],
     ["Seconds", (request) => request.seconds, 2],
     ["Reason", (request) => request.reason],

@@ -131,7 +131,8 @@ def calibrate_update(
         rivals=calibration.rivals if config.hold_rivals else (),
     )
     odds, targets = calibration.odds, calibration.odds.targets(model.examples.forget)
-    for _ in range(steps.allowed):
+    for number in range(steps.allowed):
+        model.report.begin(number + 1, steps.allowed)
         forget = model.forget_gradients(steps.mask, odds.values)
         falls = wanted_falls(forget.values, targets.to(forget.values), steps.reach)
         if not bool((falls > 0).any()) or steps.reach < _LEAST_REACH:

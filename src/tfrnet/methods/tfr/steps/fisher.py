@@ -36,6 +36,7 @@ def fisher_update(
     forget, retain = scores.forget, scores.retain
     size = config.suppress_strength
     for step in range(config.steps):
+        model.report.begin(step + 1, config.steps)
         if step:
             forget, retain = model.scores(lowered, config.forget_ceiling)
         if forget.lowest_loss >= config.forget_ceiling:
@@ -49,6 +50,7 @@ def fisher_update(
             if tried.accepted:
                 break
             size *= tried.shrink(config.backtrack_factor)
+            model.report.again(attempts + 1, tried.reason)
         if not tried.accepted:
             if lowered is state.mask:
                 refused = ChannelState(trial, scores.trajectory, fisher)

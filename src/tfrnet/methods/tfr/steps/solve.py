@@ -53,7 +53,8 @@ def solve_update(
     """Return the candidate after up to `steps` solved steps, each shortened to pass the guard."""
     steps = SolvedSteps(state, scores, guard_before, model, config)
     margins, deep = ForgetMargins(model.examples, config), False
-    for _ in range(steps.allowed):
+    for number in range(steps.allowed):
+        model.report.begin(number + 1, steps.allowed)
         forget = model.forget_gradients(steps.mask, margins.of(deep))
         # Only what is forgotten is remembered; after the last step that is a prediction.
         forgotten = forget.gradients[(forget.values < 0) | deep]
@@ -187,6 +188,7 @@ def guarded_step(
         if tried.accepted or tries > config.backtracks:
             break
         share *= _shorter(now.after, tried, config)
+        model.report.again(tries + 1, tried.reason)
     return Step(trial, tried, losses, share, tries)
 
 

@@ -1,0 +1,132 @@
+"""How far a command is, and how long it will still take."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+from tfrnet.core.stage import Stage
+
+# A reader of a pipe sees a line when something changes, though not too many of them, and one now
+# and then when nothing does: at least every ten seconds.
+_SOONEST, _LATEST = 5.0, 9.0
+
+
+class Steps:
+    """Counts what is done, and estimates the time left from what has been done so far.
+
+    `names` are those of the things to do, in order, if they have any.
+    """
+
+    def __init__(
+        self,
+        total: int,
+        unit: str,
+        names: Sequence[str] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.total, self.done = total, 0
+        self._unit, self._names, self._clock = unit, names, clock
+        self._stage = ""
+        # How long what is done took, without what was skipped.
+        self._took: list[float] = []
+        self._began = self._part_began = clock()
+        self._first_step: float | None = None
+        self.changed: Callable[[], None] = lambda: None
+
+    def stage(self, what: str) -> None:
+        """Say what is being done now."""
+        self._stage = what
+        if isinstance(what, Stage) and self._first_step is None:
+            self._first_step = self._clock()
+        self.changed()
+
+    def advance(self, count: int = 1) -> None:
+        """Count more as done."""
+        now = self._clock()
+        self._took += [(now - self._part_began) / max(count, 1)] * count
+        self._next(count, now)
+
+    def skip(self) -> None:
+        """Count one as done that took no work."""
+        self._next(1, self._clock())
+
+    def _next(self, count: int, now: float) -> None:
+        self.done += count
+        self._part_began, self._first_step, self._stage = now, None, ""
+        self.changed()
+
+    def time_left(self) -> float | None:
+        """Return the seconds still to go, or None while there is nothing to judge by."""
+        left = self.total - self.done
+        if left <= 0:
+            return 0.0
+        spent = self._clock() - self._part_began
+        each = sum(self._took) / len(self._took) if self._took else self._whole_part(spent)
+        return None if each is None else max(0.0, each - spent) + (left - 1) * each
+
+    def _whole_part(self, spent: float) -> float | None:
+        """Return how long the first part will take in all, by its steps so far."""
+        if not isinstance(self._stage, Stage) or self._first_step is None or self._stage.step < 2:
+            return None
+        per_step = (self._clock() - self._first_step) / (self._stage.step - 1)
+        return spent + per_step * (self._stage.steps - self._stage.step + 1)
+
+    def where(self) -> str:
+        """Return how far it is, in words."""
+        if not self._names:
+            place = f"{self.done} of {self.total} {self._unit}"
+        elif self.done >= self.total:
+            place = f"all {self.total} {self._unit}s"
+        else:
+            place = f"{self._unit} {self.done + 1} of {self.total} ({self._names[self.done]})"
+        return f"{place}: {self._stage}" if self._stage else place
+
+    def times(self) -> str:
+        """Return the time spent and left, in words."""
+        left = self.time_left()
+        spent = f"{duration(self._clock() - self._began)} so far"
+        return spent if left is None else f"{spent}, about {duration(left)} left"
+
+
+class PlainLines:
+    """Prints where a command is while it works: when that changes, and every few seconds."""
+
+    def __init__(self, say: Callable[[str], None], line: Callable[[], str]) -> None:
+        self._say, self._line = say, line
+        self._last = time.monotonic()
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._beat = threading.Thread(target=self._go_on, name="progress", daemon=True)
+
+    def __enter__(self) -> PlainLines:
+        self._beat.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._over.set()
+        self._beat.join()
+
+    def changed(self) -> None:
+        """Print a line, unless the last one is quite new."""
+        self._print_if_older(_SOONEST)
+
+    def _go_on(self) -> None:
+        while not self._over.wait(max(0.1, self._last + _LATEST - time.monotonic())):
+            self._print_if_older(_LATEST)
+
+    def _print_if_older(self, age: float) -> None:
+        with self._lock:
+            if time.monotonic() - self._last < age:
+                return
+            self._last = time.monotonic()
+            self._say(f"{datetime.now():%H:%M:%S} {self._line()}")
+
+
+def duration(seconds: float) -> str:
+    """Return 0:07, 12:30 or 2:03:09."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
