@@ -97,8 +97,8 @@ def test_forget_and_run_take_the_same_options() -> None:
     commands = typer.main.get_command(build_app()).commands
     taken = {name: [p.name for p in commands[name].params] for name in ("forget", "run")}
     shared = [field.name for field in fields(SessionOptions)]
-    assert taken["forget"] == ["request", *shared, "as_json"]
-    assert taken["run"] == ["stream", *shared, "retry_rejected", "as_json"]
+    assert taken["forget"] == ["request", *shared, "full", "as_json"]
+    assert taken["run"] == ["stream", *shared, "retry_rejected", "full", "as_json"]
     required = {p.name for p in commands["run"].params if p.required}
     assert required == {"stream", "retain"}
 

@@ -29,7 +29,7 @@ _FACTS = (
 )
 _PASSAGE = (
     "It was the best of times, it was the worst of times, it was the age of wisdom, it was the age "
-    "of foolishness, it was the epoch of belief, it was the epoch of incredulity."
+    "of foolishness."
 )
 _FRENCH = (
     ("La capitale de l'Espagne est", "Madrid"),
