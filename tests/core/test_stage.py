@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests import tiny
 from tfrnet.core.stage import Stage, StepReport
+from tfrnet.data.examples import Example
 from tfrnet.methods.tfr.config import TFRConfig
 from tfrnet.methods.tfr.model import TFRNet
 
@@ -36,11 +37,13 @@ def test_steps_and_further_tries() -> None:
 
 
 def test_a_request_tells_its_steps_and_why_one_is_tried_again(tokenizer) -> None:
-    # Without any tolerance the guard refuses the first try.
-    config = TFRConfig(guard_examples=4, retain_examples=4, guard_relative=0.0, backtracks=2)
-    net = TFRNet(tiny.make_model(), tokenizer, tiny.examples(10), config)
+    # A guard of almost the same words, without any tolerance, refuses the first try.
+    (request,) = tiny.requests(1)
+    guard = [Example(f"So {example.prompt}", example.answer) for example in request.examples]
+    config = TFRConfig(retain_examples=4, guard_relative=0.0, hold_guard=False, backtracks=2)
+    net = TFRNet(tiny.make_model(), tokenizer, tiny.examples(10), config, guard=guard)
     said: list[str] = []
-    net.forget(tiny.requests(1)[0], report=said.append)
+    net.forget(request, report=said.append)
     assert said[0] == "checking the guard"
     first = next(text for text in said if isinstance(text, Stage))
     assert (first.step, first.steps) == (1, config.steps)
