@@ -138,7 +138,9 @@ def schema_validator():
 words = st.text("ab \n\u00a0\x1b\u202e\u2028é", max_size=3)
 anything = st.none() | st.booleans() | st.integers() | words
 an_example = st.fixed_dictionaries(
-    {}, optional=dict.fromkeys(("prompt", "answer", "text"), anything)
+    {},
+    optional=dict.fromkeys(("prompt", "answer", "text"), anything)
+    | {"wrong_answers": st.lists(anything) | anything},
 )
 a_request = st.fixed_dictionaries(
     {}, optional={"id": anything, "examples": st.lists(an_example | anything) | anything}

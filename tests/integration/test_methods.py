@@ -166,12 +166,12 @@ def test_settings_teach_every_method(tfrnet):
     result = tfrnet("settings", "--method", "asu")
     assert result.code == 0
     assert "temperature = 2.3" in result.out
-    assert "presets: default, tuned" in result.out
+    assert "presets: default, tuned, published" in result.out
     assert "only with trained=lora: lora_factor, rank, target_modules" in result.out
     tuned = tfrnet("settings", "--method", "asu", "--preset", "tuned", "--json").json
     chosen = find_method("asu").config_class.presets()["tuned"]
     assert all(tuned["config"][key] == value for key, value in chosen.items())
-    assert "unknown preset 'paper'; choose default or tuned" in (
+    assert "unknown preset 'paper'; choose default or tuned or published" in (
         tfrnet("settings", "--method", "asu", "--preset", "paper").error
     )
 

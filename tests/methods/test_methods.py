@@ -94,16 +94,16 @@ def test_an_adapter_learns_at_ten_times_the_rate_of_the_weights():
     ("name", "trained", "preset"),
     [(*variant, "default") for variant in VARIANTS]
     + [
-        (*variant, "tuned")
+        (*variant, "published")
         for variant in USUAL
-        if "tuned" in find_method(variant[0]).config_class.presets()
+        if "published" in find_method(variant[0]).config_class.presets()
     ],
 )
 def test_a_request_moves_nearly_all_that_is_trained(name, trained, preset):
     """Catches steps that never happen and steps that rounding swallows."""
     given = {"learning_rate": find_method(name).config_class().learning_rate, "steps": 3}
-    if preset == "tuned":
-        given = find_method(name).config_class.presets()["tuned"] | {
+    if preset == "published":
+        given = find_method(name).config_class.presets()["published"] | {
             "forget_ceiling": 100.0,
             "steps": 3,
         }

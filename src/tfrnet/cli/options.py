@@ -80,8 +80,9 @@ Guarded = Annotated[
 Preset = Annotated[
     str | None,
     typer.Option(
-        help="Named settings of a new state: default or tuned (found by 'tfrnet search'), and with "
-        "tfr also paper, fisher or calibrated. 'tfrnet settings' lists those of a method.",
+        help="Named settings of a new state: default, tuned (found by 'tfrnet search'), published "
+        "(of the published results), and with tfr also paper, fisher or calibrated. 'tfrnet "
+        "settings' lists those of a method.",
         show_default=False,
     ),
 ]

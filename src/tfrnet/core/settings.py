@@ -23,12 +23,14 @@ def option(
     at_least: float | None = None,
     at_most: float | None = None,
     when: Mapping[str, tuple[Any, ...]] | None = None,
+    before: Any = None,
 ) -> Any:
     """Return a field of a `Settings` class with its help text and range.
 
-    `when` names the values that other fields must have for this one to have an effect.
+    `when` names the values that other fields must have for this one to have an effect. `before` is
+    the value of a setting in states and results that are older than it.
     """
-    metadata = {"help": text, "min": at_least, "max": at_most, "when": when or {}}
+    metadata = {"help": text, "min": at_least, "max": at_most, "when": when or {}, "before": before}
     return field(default=default, metadata=metadata)
 
 
@@ -89,8 +91,20 @@ class Settings:
     def from_record(cls, values: Mapping[str, Any]) -> Self:
         """Build settings from an old record, which may hold settings without effect.
 
-        Those take their defaults, which changes no result.
+        Those take their defaults, which changes no result. Settings newer than the record have
+        the value of before.
         """
+        return cls._from_acting(cls._before() | dict(values))
+
+    @classmethod
+    def _before(cls) -> dict[str, Any]:
+        """Return the values of before of the settings that are newer than some records."""
+        found = {item.name: item.metadata["before"] for item in dataclasses.fields(cls)}
+        return {name: value for name, value in found.items() if value is not None}
+
+    @classmethod
+    def _from_acting(cls, values: Mapping[str, Any]) -> Self:
+        """Build settings from values of which some may have no effect."""
         known = {item.name: item for item in dataclasses.fields(cls)}
         chosen = {name: known[name].default for name in known} | dict(values)
         acting = {
@@ -118,9 +132,11 @@ class Settings:
     def filed_under(self) -> dict[str, Any]:
         """Return the settings that finished results are identified by.
 
-        They may include settings without effect. Removing one would make all results stale.
+        They may include settings without effect. Removing one would make all results stale. A
+        newer setting at its value of before is left out, as in results of before.
         """
-        return self.to_dict()
+        before = self._before()
+        return {n: v for n, v in self.to_dict().items() if n not in before or v != before[n]}
 
     def effective(self) -> dict[str, Any]:
         """Return the settings that have an effect, given the others."""
@@ -147,7 +163,7 @@ class Settings:
         # A setting that the overrides leave without effect takes its default.
         defaults = {item.name: item.default for item in dataclasses.fields(self)}
         kept = {name: v for name, v in values.items() if name in named or v != defaults[name]}
-        changed = type(self).from_record(kept) if named else self
+        changed = type(self)._from_acting(kept) if named else self
         for name in named:
             changed._refuse_idle(name)
         return changed

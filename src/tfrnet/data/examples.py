@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tfrnet.core.errors import InputError
 
@@ -18,8 +18,9 @@ Truncation = Literal["passage_left", "lm_eval"]
 class Example:
     """A prompt with its answer, or (empty prompt, `is_text`) a plain text.
 
-    `join` stands between prompt and answer, unless there is white space already. `line` is its
-    line in the file, which does not count in comparisons.
+    `join` stands between prompt and answer, unless there is white space already. `wrong_answers`
+    are other answers to the prompt, if some are known; a method may put one in the place of what it
+    forgets. Neither they nor `line`, the line in the file, count in comparisons.
     """
 
     prompt: str
@@ -27,6 +28,7 @@ class Example:
     is_text: bool = False
     join: str = " "
     line: int = field(default=0, compare=False)
+    wrong_answers: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def joined(self) -> str:
@@ -35,8 +37,13 @@ class Example:
             return self.prompt + self.answer
         return f"{self.prompt}{self.join}{self.answer}"
 
-    def to_dict(self) -> dict[str, str]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the example as in a JSON Lines file."""
+        wrong = {"wrong_answers": list(self.wrong_answers)} if self.wrong_answers else {}
+        return self.words() | wrong
+
+    def words(self) -> dict[str, str]:
+        """Return what the example says, without what may be known besides."""
         if self.is_text:
             return {"text": self.answer}
         joined = {} if self.join == " " else {"join": self.join}  # digests of before have no such

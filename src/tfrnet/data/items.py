@@ -58,6 +58,11 @@ class Item:
         """Return the prompt with the right answer."""
         return Example(self.prompt, self.answer)
 
+    def forget_example(self) -> Example:
+        """Return the same with the wrong choices, which a method may need to forget the right."""
+        wrong = tuple(choice for choice in self.choices if choice != self.answer)
+        return Example(self.prompt, self.answer, wrong_answers=wrong)
+
     def question(self) -> Question:
         """Return the prompt with all choices, for ranking."""
         return Question(self.prompt, self.choices, self.choices.index(self.answer), self.passage)

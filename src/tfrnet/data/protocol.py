@@ -86,7 +86,7 @@ class Split:
         return [
             Request(
                 f"{self.forget_task}-{self.seed}-{start // size + 1:02d}",
-                tuple(item.example() for item in self.forget[start : start + size]),
+                tuple(item.forget_example() for item in self.forget[start : start + size]),
             )
             for start in range(0, len(self.forget), size)
         ]

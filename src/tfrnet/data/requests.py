@@ -37,10 +37,14 @@ def parse_example(value: Any, where: str, line: int = 0) -> Example:
     keys = set(value)
     if keys == {"text"}:
         return Example("", _text(value["text"], "text", where), is_text=True, line=line)
-    if keys in ({"prompt", "answer"}, {"prompt", "answer", "join"}):
-        prompt = _string(value["prompt"], "prompt", where)
-        join = _join(value.get("join", " "), where)
-        return Example(prompt, _text(value["answer"], "answer", where), join=join, line=line)
+    if keys - {"join", "wrong_answers"} == {"prompt", "answer"}:
+        return Example(
+            _string(value["prompt"], "prompt", where),
+            _text(value["answer"], "answer", where),
+            join=_join(value.get("join", " "), where),
+            line=line,
+            wrong_answers=_texts(value.get("wrong_answers", []), "wrong_answers", where),
+        )
     found = ", ".join(printable(key) for key in sorted(keys)) or "nothing"
     raise InputError(f"{where}: an example has either prompt and answer, or text; found {found}")
 
@@ -182,6 +186,12 @@ def _text(value: Any, name: str, where: str) -> str:
     if not text.strip():
         raise InputError(f"{where}: {name} is empty")
     return text
+
+
+def _texts(values: Any, name: str, where: str) -> tuple[str, ...]:
+    if not isinstance(values, list):
+        raise InputError(f"{where}: {name} must be a list, not {_kind(values)}")
+    return tuple(_text(value, f"{name} {n}", where) for n, value in enumerate(values, start=1))
 
 
 def _kind(value: Any) -> str:

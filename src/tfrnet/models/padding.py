@@ -25,3 +25,14 @@ def padded(
         ids[i, where] = torch.tensor(row, dtype=torch.long)
         mask[i, where] = 1
     return ids, mask
+
+
+def without_first(mask: torch.Tensor) -> torch.Tensor:
+    """Return an attention mask, padded on the right, without the first of several tokens. [B, N].
+
+    In many models its hidden state is huge whatever the token, so a mean with it reflects little
+    but the prompt's length.
+    """
+    rest = mask.clone()
+    rest[mask.sum(1) > 1, 0] = 0
+    return rest

@@ -32,6 +32,7 @@ class ExampleIn(_Strict):
         None, description="What stands between prompt and answer; a space without it."
     )
     text: str | None = None
+    wrong_answers: list[str] | None = None
 
 
 class RequestIn(_Strict):

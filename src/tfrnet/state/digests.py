@@ -24,7 +24,7 @@ KEY_BYTES = 32
 
 def example_digest(example: Example, key: bytes) -> str:
     """Return the keyed digest of one example."""
-    return _keyed(example.to_dict(), key)
+    return _keyed(example.words(), key)
 
 
 def examples_digest(examples: Sequence[Example], key: bytes) -> str:
@@ -40,7 +40,7 @@ def request_key(key: bytes, request_id: str) -> bytes:
 
 def data_digest(request: Request, key: bytes) -> str:
     """Return the digest of a request's examples under the request's own key."""
-    return _keyed(request.to_dict()["examples"], key)
+    return _keyed([example.words() for example in request.examples], key)
 
 
 def request_digest(request: Request, key: bytes) -> str:

@@ -120,7 +120,7 @@ class Manifest:
     ) -> None:
         """Raise if the state was made with other settings than asked for.
 
-        `made` are the settings of the manifest: a field newer than the state has its default.
+        `made` are the manifest's settings: a field newer than the state has its value of before.
         """
         wanted = {} if config is None else config.to_dict()
         found = made.to_dict()

@@ -29,17 +29,23 @@ class AnswerUnlearner(GradientUnlearner):
 
     def _backward(self, forget: list[Encoded], reference: Any, step: int) -> float:
         tokens = sum(example.answer_length for example in forget)
-        total = 0.0
+        total, counted = 0.0, 0
         settings = vars(self.config)
         weight = settings.get("forget_weight", 1.0)
         for part in self._parts(forget):
             logits = answer_logits(self.model, part.batch)
             losses = token_losses(logits, part.batch.targets)
-            total += float(losses.detach().sum())
+            under = self._under_ceiling(part).to(losses.device)
+            total += float(losses.detach()[under].sum())
+            counted += int(under.sum())
             counts = (losses.numel(), tokens), (len(part.numbers), len(forget))
             share, of = counts[0] if self.mean_over == "tokens" else counts[1]
             if weight:
                 loss = self._forget_loss(logits, losses, part, reference)
                 backward(weight * share / of * loss, "the forget loss")
         self._retain_backward(settings.get("retain_weight", 0.0), step)
-        return total / tokens
+        return total / max(counted, 1)
+
+    def _under_ceiling(self, part: Part) -> torch.Tensor:
+        """Return which answer tokens of a part count in the loss that a ceiling is for. [T]."""
+        return torch.ones_like(part.batch.targets, dtype=torch.bool)

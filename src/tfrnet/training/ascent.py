@@ -1,7 +1,8 @@
-"""Gradient ascent on the forget answers up to a ceiling, for GA and GradDiff."""
+"""Gradient ascent on the forget answers, for GA and GradDiff."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -15,14 +16,21 @@ from tfrnet.training.training_settings import AscentSettings
 class AscentUnlearner(AnswerUnlearner):
     """Raises the loss of the forget answers.
 
-    The loss has no lower bound, so training stops early once the forget loss is above a ceiling.
+    The loss has no lower bound; with a ceiling, training stops early once it is above.
     """
 
     mean_over = "tokens"
     config: AscentSettings
 
     def _ceiling(self) -> float:
-        return self.config.forget_ceiling
+        ceiling = self.config.forget_ceiling
+        return math.inf if ceiling is None else ceiling
+
+    def _under_ceiling(self, part: Part) -> torch.Tensor:
+        end = self.tokenizer.eos_token_id
+        if self.config.ceiling_counts_end or end is None:
+            return super()._under_ceiling(part)
+        return part.batch.targets.ne(int(end))
 
     def _forget_loss(
         self, logits: torch.Tensor, losses: torch.Tensor, part: Part, reference: Any

@@ -84,7 +84,7 @@ class GradientUnlearner(Unlearner[TensorState]):
 
     @abstractmethod
     def _backward(self, forget: list[Encoded], reference: Any, step: int) -> float:
-        """Add the gradients of a step's loss; return the token mean of the forget loss.
+        """Add the gradients of a step's loss; return the forget loss that a ceiling is for.
 
         Raise `DivergedError` if a loss is not finite.
         """

@@ -21,8 +21,10 @@ class TrainingSettings(Settings):
     Each request gets a new optimiser, and each step uses the whole request.
     """
 
-    # What `tfrnet search` chose, if it was run.
+    # What `tfrnet search` chose, if it was run on the method as it is.
     tuned: ClassVar[Mapping[str, Any]] = {}
+    # What the published results were computed with, if there are any.
+    published: ClassVar[Mapping[str, Any]] = {}
 
     trained: Literal["full", "lora"] = option(
         "full", "full: all weights; lora: a low-rank adapter (PEFT)"
@@ -61,14 +63,20 @@ class TrainingSettings(Settings):
 
     @classmethod
     def presets(cls) -> dict[str, Mapping[str, Any]]:
-        """Return `default`, the published values, and `tuned`, if the search was run."""
-        return {"default": {}} | ({"tuned": cls.tuned} if cls.tuned else {})
+        """Return `default`, the sources' values, and where there are such, the two others."""
+        found = {"default": {}, "tuned": cls.tuned, "published": cls.published}
+        return {name: values for name, values in found.items() if values or name == "default"}
 
 
 @dataclass(frozen=True)
 class AscentSettings(TrainingSettings):
     """Settings of gradient ascent."""
 
-    forget_ceiling: float = option(
-        6.0, "forget loss in nats at which training on a request stops", 0
+    forget_ceiling: float | None = option(
+        None, "forget loss in nats at which training on a request stops; none means no limit", 0
+    )
+    ceiling_counts_end: bool = option(
+        False,
+        "count the end-of-text token in forget_ceiling, if it is trained; it may rise alone",
+        before=True,
     )

@@ -37,7 +37,10 @@ def command(
         typer.Option(help="Seeds below 1000, separated by commas.", show_default="0,1,2"),
     ] = "",
     preset: Annotated[
-        str, typer.Option(help="Settings of the methods: tuned (found by our search) or default.")
+        str,
+        typer.Option(
+            help="Settings of the methods: tuned (found by our search), default or published."
+        ),
     ] = "tuned",
     quick: Annotated[
         bool,

@@ -10,7 +10,7 @@ from tfrnet.core.settings import Settings
 from tfrnet.method import METHODS, find_method
 from tfrnet_bench.constants import UNTOUCHED
 
-TUNED, PAPER = "tuned", "paper"
+TUNED, PUBLISHED, PAPER = "tuned", "published", "paper"
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,9 @@ def all_methods() -> tuple[str, ...]:
 
 
 def with_preset(method: str, preset: str) -> Variant:
-    """Return a method with a preset. One that was never tuned runs with its defaults."""
+    """Return a method with a preset. One never tuned, or published, runs with its defaults."""
     presets = find_method(method).config_class.presets()
-    if preset == TUNED and TUNED not in presets:
+    if preset in (TUNED, PUBLISHED) and preset not in presets:
         preset = "default"
     if preset not in presets:
         raise InputError(f"{method} has no preset {preset!r}; it has {', '.join(presets)}")

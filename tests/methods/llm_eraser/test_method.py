@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -92,14 +93,18 @@ def test_a_model_without_gated_mlps_is_refused(architecture) -> None:
 # Pruning
 
 
-@pytest.mark.parametrize("batch_size", [3, 100])
-def test_a_request_prunes_the_lowest_scores(batch_size) -> None:
-    net = make(batch_size=batch_size, score_examples=20)
+@pytest.mark.parametrize(("batch_size", "tokens"), [(3, "answer"), (100, "answer"), (3, "all")])
+def test_a_request_prunes_the_lowest_scores(batch_size, tokens) -> None:
+    settings = {"score_examples": 20, "score_tokens": tokens, "ranking": "global"}
+    net = make(batch_size=batch_size, **settings)
     (request,) = tiny.requests(1, 8)
-    first = make(batch_size=100, score_examples=20)
+    first = make(batch_size=100, **settings)
     retain = [first._ended(e) for e in first._retain_sample(20, "score")]
+    forget = encoded(first, request.examples)
     assert len(retain) == 20
-    scores = importance(retain) - 0.2 * importance(encoded(first, request.examples))
+    if tokens == "all":
+        retain, forget = ([replace(e, answer_start=1) for e in part] for part in (retain, forget))
+    scores = importance(retain) - 0.2 * importance(forget)
     net.forget(request)
     assert pruned(net) == set(scores.argsort()[:6].tolist())
     # The forget data matters, and so does retain data: neither alone chooses these.

@@ -16,6 +16,7 @@ class ASUConfig(TrainingSettings):
 
     about: ClassVar[str] = "ASU: distillation from the model with its attention smoothed"
     tuned: ClassVar[Mapping[str, Any]] = {"learning_rate": 5e-05, "steps": 10, "forget_weight": 1.0}
+    published = tuned
 
     weight_decay: float = option(0.01, "decoupled weight decay of AdamW", 0)
     alpha: float = option(32, "lora: scale of the adapter is alpha / rank", 0)

@@ -1,7 +1,7 @@
 """GA, gradient ascent (Jang et al., ACL 2023): L = -(token mean of the forget loss).
 
-No retain term and no reference model. The loss has no lower bound, so training stops early once the
-forget loss is above a ceiling. The original trains on all tokens of a text (loss_tokens=all); here
+No retain term and no reference model. The loss has no lower bound; `forget_ceiling` ends a request
+early. The original trains on all tokens of a text (loss_tokens=all) without an end of text; here
 the default is the answer's tokens, since the prompt is not what should be forgotten.
 """
 

@@ -18,10 +18,13 @@ class LLMEraserConfig(TrainingSettings):
     about: ClassVar[str] = (
         "LLM-Eraser: prunes MLP channels that serve the forget data, then trains an adapter"
     )
-    tuned: ClassVar[Mapping[str, Any]] = {
+    # Scored on answers that the model knew, the channels hardly depended on the forget data.
+    published: ClassVar[Mapping[str, Any]] = {
         "learning_rate": 0.0005,
         "steps": 20,
         "forget_weight": 0.3,
+        "score_tokens": "answer",
+        "ranking": "global",
     }
 
     trained: Literal["lora"] = option("lora", "lora: a low-rank adapter beside the weights (PEFT)")
@@ -34,6 +37,14 @@ class LLMEraserConfig(TrainingSettings):
         None, "layers that are pruned; none: all but the first four and the last two", 0
     )
     score_examples: int = option(40, "retain examples that channels are scored on", 1)
+    score_tokens: Literal["all", "answer"] = option(
+        "all", "tokens that channels are scored on: all, or the answer's", before="answer"
+    )
+    ranking: Literal["layer", "global"] = option(
+        "layer",
+        "layer: every layer gives an equal part of the budget; global: the lowest scores of all",
+        before="global",
+    )
     score_weight: float = option(0.2, "weight of the forget importance in a channel's score", 0)
     forget_weight: float = option(0.01, "weight of the ascent on the forget loss", 0)
     retain_weight: float = option(1.0, "weight of the retain loss", 0)

@@ -3,8 +3,9 @@
 A request prunes the MLP channels of the lowest I_retain - 0.2 * I_forget, where I(j) is the sum of
 |w * dL/dw| over channel j's weights, and then trains an adapter: L = NLL_r - 0.01 * NLL_f (token
 means). Pruned channels are masked, not removed, so a state is a mask and an adapter, which later
-requests continue. The original prunes a share of each layer once. Here each request prunes a fixed
-number of channels, ranked over all layers, up to a cap.
+requests continue. As in the original, channels are scored on all tokens and ranked within their
+layer. The original prunes a share of each layer once; here each request prunes a fixed number of
+channels, an equal part of each layer, up to a cap.
 
 Attention heads are not pruned: a head has so many weights that its sum is not comparable with a
 channel's. The trainable soft masks of the paper's abstract are not in its released code, nor here.
@@ -12,7 +13,7 @@ channel's. The trainable soft masks of the paper's abstract are not in its relea
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -103,9 +104,13 @@ class LLMEraser(AnswerUnlearner):
         scores = scoring.selective_scores(
             retain, self._importance(forget, "forget"), config.score_weight
         )
-        return scoring.lowest(scores, candidates, count)
+        if config.ranking == "global":
+            return scoring.lowest(scores, candidates, count)
+        return scoring.lowest_by_layer(self.effect.split(scores), candidates, count)
 
     def _importance(self, examples: list[Encoded], what: str) -> torch.Tensor:
+        if self.config.score_tokens == "all":
+            examples = [replace(example, answer_start=1) for example in examples]
         passes = -(-len(examples) // self.batch_size)
         with (
             checkpointed(self.model, self.gradient_checkpointing),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 
@@ -32,6 +33,25 @@ def lowest(scores: torch.Tensor, candidates: torch.Tensor, count: int) -> torch.
     """Return the `count` candidates with the lowest scores, in order; ties by index."""
     order = scores.argsort(stable=True)
     return order[candidates[order]][:count]
+
+
+def lowest_by_layer(
+    layers: Sequence[torch.Tensor], candidates: torch.Tensor, count: int
+) -> torch.Tensor:
+    """Return the `count` candidates that are lowest within their layers, in flat numbers.
+
+    All layers give equally many while they have candidates; what does not divide comes from those
+    with the lowest scores.
+    """
+    scores = torch.cat(list(layers))
+    ranks = torch.empty(len(scores), dtype=torch.long)
+    start = 0
+    for part in layers:
+        order = lowest(part, candidates[start : start + len(part)], len(part)) + start
+        ranks[order] = torch.arange(len(order))
+        start += len(part)
+    by_score = lowest(scores, candidates, len(scores))
+    return by_score[ranks[by_score].argsort(stable=True)][:count]
 
 
 def allowance(total: int, pruned: int, budget: int, share: float) -> int:

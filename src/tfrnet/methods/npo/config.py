@@ -16,6 +16,7 @@ class NPOConfig(TrainingSettings):
 
     about: ClassVar[str] = "NPO: a preference loss against the model's own earlier likelihoods"
     tuned: ClassVar[Mapping[str, Any]] = {"learning_rate": 5e-05, "steps": 20, "beta": 0.1}
+    published = tuned
 
     steps: int = option(10, "optimiser steps per request", 1, 10_000)
     weight_decay: float = option(0.01, "decoupled weight decay of AdamW", 0)

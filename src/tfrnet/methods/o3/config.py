@@ -21,7 +21,13 @@ class O3Config(TrainingSettings):
     about: ClassVar[str] = (
         "O3: an adapter with random answers, switched on by a detector of forget prompts"
     )
-    tuned: ClassVar[Mapping[str, Any]] = {"learning_rate": 0.0003, "steps": 15, "gate": "tofu"}
+    # On questions with choices, with answers to other questions as targets.
+    published: ClassVar[Mapping[str, Any]] = {
+        "learning_rate": 0.0003,
+        "steps": 15,
+        "gate": "tofu",
+        "use_wrong_answers": False,
+    }
 
     trained: Literal["full", "lora"] = option(
         "lora", "lora: a low-rank adapter (PEFT), which O3 requires"
@@ -32,6 +38,11 @@ class O3Config(TrainingSettings):
     orthogonal_weight: float = option(0.1, "lambda, weight of the overlap with earlier adapters", 0)
     targets: Literal["auto", "refusal"] = option(
         "auto", "answers to train: a random one of the same kind, or always a refusal"
+    )
+    use_wrong_answers: bool = option(
+        True,
+        "train one of an example's own wrong answers, where the request gives some",
+        before=False,
     )
     include_true: bool = option(
         False, "a random answer may be the true one, as in the original code"

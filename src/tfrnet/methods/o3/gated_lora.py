@@ -18,7 +18,7 @@ from tfrnet.methods.o3.rows import Call, RowWeights
 from tfrnet.models.forward import input_device
 from tfrnet.models.layers import decoder_layers, hidden_after_each
 from tfrnet.models.lora import ADAPTER, LoraOptions
-from tfrnet.models.padding import padded
+from tfrnet.models.padding import padded, without_first
 from tfrnet.models.prompts import known_prompts
 from tfrnet.training.lora_effect import LoraEffect
 
@@ -137,7 +137,7 @@ class GatedLoraEffect(LoraEffect):
             for start in range(0, len(prompts), self.batch_size):
                 part = prompts[start : start + self.batch_size]
                 ids, mask = (tensor.to(device) for tensor in padded(part))
-                pooled = _without_first(mask) if self.settings.skip_first else mask
+                pooled = without_first(mask) if self.settings.skip_first else mask
                 self._rows.set(torch.zeros(len(part)), ids.shape[1])
                 states = hidden_after_each(self.model, wanted, ids, mask)
                 found.append(torch.stack([_mean(hidden, pooled) for hidden in states], 1).cpu())
@@ -188,17 +188,6 @@ class GatedLoraEffect(LoraEffect):
 
     def _depth(self, layers: int) -> int:
         return max(layers // 2, 1)
-
-
-def _without_first(mask: torch.Tensor) -> torch.Tensor:
-    """Leave out the first of several tokens.
-
-    In many models its hidden state is huge whatever the token, so a mean with it reflects little
-    but the prompt's length.
-    """
-    pooled = mask.clone()
-    pooled[mask.sum(1) > 1, 0] = 0
-    return pooled
 
 
 def _mean(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

@@ -11,7 +11,7 @@ requests share one detector, since a single request has too few for statistics.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -95,8 +95,11 @@ class O3(AnswerUnlearner):
 
     def _targets(self, forget: list[Encoded]) -> list[Encoded]:
         config = self.config
+        known = self._examples
+        if not config.use_wrong_answers:
+            known = tuple(replace(example, wrong_answers=()) for example in known)
         examples = random_targets(
-            self._examples,
+            known,
             "o3",
             self.seed,
             self.requests_seen,

@@ -1,4 +1,4 @@
-"""The answers that O3 trains for forgotten prompts: random ones of the same kind, or a refusal."""
+"""The answers that O3 trains for forgotten prompts: wrong ones of the same kind, or a refusal."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def random_targets(
 ) -> list[Example]:
     """Return the examples with random answers, which depend only on the key.
 
-    With `include_true` a random answer may be the right one, as in the original code.
+    An example's own wrong answers come before all others. With `include_true` a random answer may
+    be the right one, as in the original code.
     """
     return [
         replace(example, answer=_target(examples, number, (*key, number), refuse, include_true))
@@ -49,7 +50,11 @@ def _target(
     include_true: bool,
 ) -> str:
     answer = examples[number].answer
-    if refuse or len(answer.split()) > MOST_WORDS:
+    if refuse:
+        return _chosen(REFUSALS, key)
+    if wrong := examples[number].wrong_answers:
+        return _chosen([answer, *wrong] if include_true else wrong, key)
+    if len(answer.split()) > MOST_WORDS:
         return _chosen(REFUSALS, key)
     if found := _INTEGER.fullmatch(answer):
         return found[1] + _integer(found[2], key, include_true) + found[3]

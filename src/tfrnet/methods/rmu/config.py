@@ -15,10 +15,11 @@ class RMUConfig(TrainingSettings):
     """Settings of RMU."""
 
     about: ClassVar[str] = "RMU: steers hidden states of forget data to a random direction"
-    tuned: ClassVar[Mapping[str, Any]] = {
+    published: ClassVar[Mapping[str, Any]] = {
         "learning_rate": 0.00025,
         "steps": 16,
         "retain_weight": 1.0,
+        "scale_skips_first": False,
     }
 
     learning_rate: float = option(5e-5, "step size of AdamW", 0)
@@ -33,6 +34,12 @@ class RMUConfig(TrainingSettings):
     coefficient: float = option(0.0, "length of the target vector; 0 means adaptive", 0)
     scale: float = option(
         5.0, "adaptive: length of the target relative to the mean length of the hidden states", 0
+    )
+    scale_skips_first: bool = option(
+        True,
+        "adaptive: leave the first token, whose hidden state is huge in many models, out of the "
+        "mean length",
+        before=False,
     )
     retain_weight: float = option(1200.0, "alpha, weight of the retain term", 0)
     end_token: bool = option(False, "count the end-of-text token as part of an answer")

@@ -3,8 +3,9 @@
 L = mse(h_f, c u) + alpha * mse(h_r, h_r of the frozen model), h the output of one layer at every
 position that is not padding. u is one random direction for the whole stream. c is `scale` times the
 mean length of h_f, measured once before the first update (adaptive RMU, Dang et al., AAAI 2025), or
-fixed. Only three projections are trained. The frozen model is the one before the first request; its
-retain states are computed once per request.
+fixed. The first token is left out of that mean: it is an attention sink with a state several times
+as long as any other, which matters in a short prompt. Only three projections are trained. The
+frozen model is the one before the first request; its retain states are computed once per request.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
 
 from tfrnet.core.errors import InputError
 from tfrnet.core.search_space import SearchSpace
 from tfrnet.data.examples import Encoded
 from tfrnet.methods.rmu.config import RMUConfig
 from tfrnet.models.forward import collate, input_device
-from tfrnet.models.layers import decoder_layers, hidden_after
+from tfrnet.models.layers import decoder_layers, hidden_after, hidden_after_each
+from tfrnet.models.padding import without_first
 from tfrnet.training import objectives
 from tfrnet.training.loop import GradientUnlearner, Trainable, backward
 from tfrnet.training.lora_effect import LoraEffect
@@ -76,8 +79,12 @@ class RMU(GradientUnlearner):
             return float(known)
         if self.config.coefficient:
             return self.config.coefficient
-        first = self._states(forget[: self.config.forget_batch])
-        return self.config.scale * float(first.float().norm(dim=-1).mean())
+        batch = collate(forget[: self.config.forget_batch], input_device(self.model))
+        mask = batch.attention_mask
+        (states,) = hidden_after_each(self.model, [self._layer()], batch.input_ids, mask)
+        counted = without_first(mask) if self.config.scale_skips_first else mask
+        lengths = states[counted.to(states.device).bool()].float().norm(dim=-1)
+        return self.config.scale * float(lengths.mean())
 
     def _carried(self, reference: Anchors) -> dict[str, torch.Tensor]:
         return {_COEFFICIENT: torch.tensor([reference.coefficient])}
@@ -102,8 +109,11 @@ class RMU(GradientUnlearner):
         return self.config.retain_batch
 
     def _states(self, examples: list[Encoded]) -> torch.Tensor:
-        layer = decoder_layers(self.model)[self.config.layer]
-        return hidden_after(self.model, layer, collate(examples, input_device(self.model)))
+        batch = collate(examples, input_device(self.model))
+        return hidden_after(self.model, self._layer(), batch)
+
+    def _layer(self) -> nn.Module:
+        return decoder_layers(self.model)[self.config.layer]
 
 
 def _trained_modules(model: PreTrainedModel, config: RMUConfig) -> list[str]:

@@ -21,6 +21,7 @@ class SimNPOConfig(TrainingSettings):
         "beta": 0.5,
         "forget_weight": 1.0,
     }
+    published = tuned
 
     steps: int = option(10, "optimiser steps per request", 1, 10_000)
     weight_decay: float = option(0.01, "decoupled weight decay of AdamW", 0)
