@@ -10,12 +10,20 @@ import pytest
 from benchmarks import method_tables
 from tfrnet.method import find_method, method_names
 from tfrnet.training.training_settings import TrainingSettings
-from tfrnet_bench.grid import grid, search_space
 from tfrnet_bench.search import SearchPlan, choose, read_rows
 
 ROOT = Path(__file__).parents[2]
 CHOSEN = ROOT / "benchmarks" / "results" / "search" / "chosen.json"
 TRIALS = ROOT / "benchmarks" / "results" / "search" / "trials.jsonl"
+
+REST = {
+    "ga": {"ceiling_counts_end": True, "end_token": True},
+    "graddiff": {"forget_ceiling": 6.0, "ceiling_counts_end": True},
+    "rmu": {"scale_skips_first": False},
+    "llm-eraser": {"score_tokens": "answer", "ranking": "global"},
+    "o3": {"use_wrong_answers": False},
+    "tfr": {"step": "fisher", "budget": 2048, "backtracks": 4},
+}
 
 
 def test_the_presets_are_what_the_search_chose_at_an_equal_budget():
@@ -26,17 +34,24 @@ def test_the_presets_are_what_the_search_chose_at_an_equal_budget():
     assert json.loads(CHOSEN.read_text()) == chosen
     assert {best["points_tried"] for best in chosen.values()} == {12}
     for method in searched:
-        preset = "fisher" if method == "tfr" else "tuned"
-        settings = find_method(method).config_class.presets()[preset]
-        assert settings == {**search_space(method).start, **chosen[method]["settings"]}
-        find_method(method).config_class.preset(preset)
+        config = find_method(method).config_class
+        settings = config.presets()["fisher" if method == "tfr" else "published"]
+        assert {**settings, **chosen[method]["settings"]} == settings
+        # The rest is what the defaults were when it was searched.
+        rest = {n: v for n, v in settings.items() if n not in chosen[method]["settings"]}
+        assert rest == REST.get(method, {})
 
 
-def test_every_trial_is_a_point_of_the_declared_grid_on_a_tuning_seed():
+def test_every_method_was_tried_at_twelve_points_on_a_tuning_seed():
+    points: dict[str, dict[int, str]] = {}
     for row in read_rows(TRIALS):
         assert row["seed"] >= 1000
         if row["method"] != "none":
-            assert row["settings"] == grid(row["method"])[row["point"]]
+            settings = json.dumps(row["settings"], sort_keys=True)
+            known = points.setdefault(row["method"], {}).setdefault(row["point"], settings)
+            assert settings == known
+    for found in points.values():
+        assert len(found) == len(set(found.values())) == 12
 
 
 @pytest.mark.parametrize("table", method_tables.TABLES)

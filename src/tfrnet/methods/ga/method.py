@@ -18,7 +18,7 @@ class GradientAscent(AscentUnlearner):
     method = "ga"
     label = "GA"
     config_class = GAConfig
-    search_space = SearchSpace(({"forget_ceiling": 6.0}, {"forget_ceiling": 3.0}))
+    search_space = SearchSpace(({"forget_ceiling": None}, {"forget_ceiling": 12.0}))
     config: GAConfig
 
 
