@@ -2,7 +2,7 @@
 
 import pytest
 
-from tfrnet_bench.run import bystanders
+from tfrnet.evaluation import bystanders
 
 
 @pytest.fixture(autouse=True)
