@@ -22,6 +22,7 @@ from tfrnet.state.store import StateStore
 # A tiny random model knows nothing, so nothing that it loses matters.
 TINY = [*FAST, "--set", "guard_relative=10"]
 PROMPTS = ["--prompt", "The capital of Portugal is", "--prompt", "The capital of Italy is"]
+PROMPTS += ["--max-new-tokens", "8"]
 ESCAPE = "\x1b["
 
 

@@ -47,5 +47,15 @@ def test_it_runs_as_written(empty_folder, tfrnet, capsys):
 
 def test_it_shows_the_way_from_requests_to_an_exported_model():
     commands = [shlex.split(c)[1] for _, block in BLOCKS for c in COMMAND.findall(block)]
-    order = ["run", "status", "generate", "forget", "history", "rollback", "verify", "export"]
+    order = [
+        "generate",
+        "run",
+        "status",
+        "generate",
+        "forget",
+        "history",
+        "rollback",
+        "verify",
+        "export",
+    ]
     assert commands == order

@@ -36,6 +36,9 @@ def command(
     Exit code 0: every request of the stream is applied. 1: some were rejected, in this run or an
     earlier one. 2: invalid input.
 
+    Progress goes to stderr: a bar on a terminal, a line at least every ten seconds in a pipe
+    (TFRNET_QUIET=1 for none).
+
     'accelerate launch -m tfrnet run ...' spreads the work of tfr over several processes, with the
     same result.
     """
