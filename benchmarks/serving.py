@@ -1,24 +1,26 @@
 """How fast the service answers, beside plain `generate` in the same process.
 
-    python benchmarks/serving.py --json serving.json
+    python -m benchmarks.serving --json benchmarks/results/serving.json
+    python -m benchmarks.serving_table
 
-Prints ratios of one run: service to `generate` at the same batch, 16 clients to one, the first
-token's delay, completions while a request is worked out, and 1,000 submissions. Run it on an idle
-machine.
+Both sides of a ratio are measured in turn, round by round, so that they see the same machine; what
+is written is the median over rounds. Run it on an idle machine.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import statistics
+import platform
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import httpx
@@ -29,137 +31,205 @@ from tfrnet import Session, load_model
 from tfrnet.data.requests import Request
 from tfrnet.demo.corpus import load_facts, split
 from tfrnet.models.generation import continue_texts
+from tfrnet.models.load import LoadedModel
+from tfrnet.models.twin import twin_of
 from tfrnet.serve.gate import Limits
 from tfrnet.serve.log import Log
 from tfrnet.serve.server import bound_socket, make_server
 from tfrnet.serve.service import ServiceOptions, open_primary
 
+MODEL = "smollm2-135m"
 TOKENS = 32
 CLIENTS = 16
 PROMPT = "The history of the city begins with"
 
 
 class Service:
-    """The service in this process, asked over HTTP."""
+    """The service in this process, asked over HTTP. Requests wait until they are approved."""
 
     def __init__(self, session: Session, folder: Path) -> None:
-        log = Log((folder / "log").open("w"))
-        limits = Limits(rate=1e6, burst=10**6)
-        options = ServiceOptions(limits=limits, rows=CLIENTS, grace=120.0)
-        self.service = open_primary(session, options, log)
+        self._log = (folder / "log").open("w")
+        options = ServiceOptions(
+            limits=Limits(rate=1e6, burst=10**6), rows=CLIENTS, grace=5.0, approve=True
+        )
         listening = bound_socket("127.0.0.1", 0)
-        self._server = make_server(self.service)
+        self._server = make_server(open_primary(session, options, Log(self._log)))
         self._thread = threading.Thread(target=self._server.run, args=([listening],))
         self._thread.start()
-        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        limits_of_pool = httpx.Limits(max_connections=64)
         self.client = httpx.Client(
-            base_url=url, timeout=600, trust_env=False, limits=limits_of_pool
+            base_url=f"http://127.0.0.1:{listening.getsockname()[1]}",
+            timeout=600,
+            trust_env=False,
+            limits=httpx.Limits(max_connections=2 * CLIENTS, max_keepalive_connections=CLIENTS),
         )
         while not self._server.started:
             time.sleep(0.01)
 
-    def complete(self, prompt: str = PROMPT) -> int:
+    def complete(self) -> int:
         """Return how many tokens an answer had."""
-        body = {"prompt": prompt, "max_tokens": TOKENS, "temperature": 0}
+        body = {"prompt": PROMPT, "max_tokens": TOKENS, "temperature": 0}
         answer = self.client.post("/v1/completions", json=body)
         return int(answer.raise_for_status().json()["usage"]["completion_tokens"])
 
-    def first_token(self) -> float:
-        """Return the seconds until the first piece of a stream."""
-        body = {"prompt": PROMPT, "max_tokens": 2, "temperature": 0, "stream": True}
-        start = time.perf_counter()
+    def pieces(self, tokens: int) -> Iterator[str]:
+        """Yield the pieces of a stream, about one for each token."""
+        body = {"prompt": PROMPT, "max_tokens": tokens, "temperature": 0, "stream": True}
         with self.client.stream("POST", "/v1/completions", json=body) as stream:
-            next(stream.iter_lines())
-            return time.perf_counter() - start
+            yield from (line for line in stream.iter_lines() if line.startswith('data: {"'))
 
     def submit(self, request: Request) -> float:
         """Return the seconds until a request was accepted."""
-        start = time.perf_counter()
-        self.client.post("/v1/requests", json=request.to_dict()).raise_for_status()
-        return time.perf_counter() - start
+        body = request.to_dict()
+        return _seconds(lambda: self.client.post("/v1/requests", json=body).raise_for_status())
 
-    def is_busy(self) -> bool:
-        """Tell whether there are requests to work on."""
-        queue = self.client.get("/v1/state").json()["queue"]
-        return bool(queue["pending"] or queue["in_progress"])
+    def work_out(self, request: Request) -> None:
+        """Have a request applied, and wait until it is."""
+        self.submit(request)
+        place = f"/v1/requests/{request.id}"
+        self.client.post(f"{place}/approve").raise_for_status()
+        while self.client.get(place).json()["state"] in ("pending", "in_progress"):
+            time.sleep(0.05)
 
     def stop(self) -> None:
-        """Stop it, leaving off the request in hand."""
+        """Stop it."""
+        self.client.close()
         self._server.handle_exit(15, None)
         self._thread.join()
+        self._log.close()
 
 
-def rate(service: Service, clients: int, rounds: int) -> float:
-    """Return tokens a second of so many clients."""
+def served_rate(service: Service, clients: int) -> float:
+    """Return tokens a second of so many clients at once."""
     with ThreadPoolExecutor(clients) as pool:
         start = time.perf_counter()
-        made = sum(pool.map(lambda _: service.complete(), range(clients * rounds)))
+        made = sum(pool.map(lambda _: service.complete(), range(clients)))
         return made / (time.perf_counter() - start)
 
 
-def generate_rate(loaded: Any, batch: int) -> float:
-    start = time.perf_counter()
-    texts = continue_texts(loaded, [PROMPT] * batch, TOKENS, batch_size=batch)
-    made = sum(len(loaded.tokenizer(text)["input_ids"]) for text in texts)
-    return made / (time.perf_counter() - start)
+def generated_rate(plain: LoadedModel, batch: int) -> float:
+    """Return tokens a second of plain `generate`; the prompt's continuation does not end early."""
+    work = lambda: continue_texts(plain, [PROMPT] * batch, TOKENS, batch_size=batch)  # noqa: E731
+    return batch * TOKENS / _seconds(work)
 
 
-def median(measure: Callable[[], float], times: int) -> float:
-    measure()
-    return statistics.median(measure() for _ in range(times))
+def first_token(service: Service) -> float:
+    """Return the seconds until the first piece of a stream."""
+    pieces = service.pieces(1)
+    seconds = _seconds(lambda: next(pieces))
+    list(pieces)
+    return seconds
 
 
-def rate_beside(service: Service, request: Request) -> float:
-    """Return tokens a second of all clients while a request is worked out."""
-    service.submit(request)
-    made, start = 0, time.perf_counter()
+def rounds_of(plain: LoadedModel, service: Service, rounds: int) -> dict[str, list[float]]:
+    """Return what every round measured; the first, which warms up, is not kept."""
+    measures: dict[str, Callable[[], float]] = {
+        "generate, 1": lambda: generated_rate(plain, 1),
+        "service, 1": lambda: served_rate(service, 1),
+        f"generate, {CLIENTS}": lambda: generated_rate(plain, CLIENTS),
+        f"service, {CLIENTS}": lambda: served_rate(service, CLIENTS),
+        "first token, generate": lambda: _seconds(lambda: continue_texts(plain, [PROMPT], 1)),
+        "first token, service": lambda: first_token(service),
+    }
+    found: dict[str, list[float]] = {name: [] for name in measures}
+    for number in range(rounds + 1):
+        for name, measure in measures.items():
+            value = measure()
+            _say(f"round {number}: {name} {value:.3f}")
+            if number:
+                found[name].append(value)
+    return found
+
+
+@contextmanager
+def crowd(service: Service) -> Iterator[list[float]]:
+    """Keep all clients asking in a block; give the times at which tokens arrived."""
+    arrived: list[float] = []
+    over = threading.Event()
+
+    def ask() -> None:
+        while not over.is_set():
+            for _ in service.pieces(TOKENS):
+                arrived.append(time.perf_counter())
+
     with ThreadPoolExecutor(CLIENTS) as pool:
-        while service.is_busy():
-            made += sum(pool.map(lambda _: service.complete(), range(CLIENTS)))
-    return made / (time.perf_counter() - start)
+        asking = [pool.submit(ask) for _ in range(CLIENTS)]
+        try:
+            yield arrived
+        finally:
+            over.set()
+    for each in asking:
+        each.result()
 
 
-def measured(times: int, queued: int) -> dict[str, float]:
-    loaded = load_model("smollm2-135m")
+def kept_beside(service: Service, requests: list[Request], seconds: float) -> list[float]:
+    """Return the share of the rate that is kept while each request is worked out.
+
+    The rate without is measured before and after each, for so many seconds.
+    """
+    shares = []
+    with crowd(service) as arrived:
+
+        def rate_during(work: Callable[[], object]) -> float:
+            start, before = time.perf_counter(), len(arrived)
+            work()
+            return (len(arrived) - before) / (time.perf_counter() - start)
+
+        time.sleep(seconds)
+        for request in requests:
+            idle = [rate_during(lambda: time.sleep(seconds))]
+            busy = rate_during(lambda r=request: service.work_out(r))  # type: ignore[misc]
+            idle.append(rate_during(lambda: time.sleep(seconds)))
+            _say(f"beside a request: {busy:.1f}, without: {idle[0]:.1f} and {idle[1]:.1f}")
+            shares.append(2 * busy / sum(idle))
+    return shares
+
+
+def submissions(service: Service, request: Request, count: int) -> dict[str, float]:
+    """Return what submitting costs at the beginning and at the end of a long queue."""
+    process, tenth = psutil.Process(), max(1, count // 10)
+    service.submit(Request("first", request.examples))
+    before = process.memory_info().rss
+    seconds = [
+        service.submit(Request(f"queued-{number}", request.examples)) for number in range(count)
+    ]
+    first, last = median(seconds[:tenth]), median(seconds[-tenth:])
+    return {
+        "submission, first tenth, milliseconds": 1000 * first,
+        "submission, last tenth, milliseconds": 1000 * last,
+        "submission, last tenth / first": last / first,
+        "memory of the queue, MB": (process.memory_info().rss - before) / 1e6,
+    }
+
+
+def measured(rounds: int, beside: int, queued: int, seconds: float) -> dict[str, float]:
+    """Return all figures."""
+    loaded = load_model(MODEL)
+    plain = LoadedModel(twin_of(loaded.model), loaded.tokenizer)
     parts = split(load_facts(), "capitals")
     retain = [fact.example() for fact in parts.retain]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        generate = {n: median(lambda n=n: generate_rate(loaded, n), times) for n in (1, CLIENTS)}
-        alone = median(lambda: _seconds(lambda: continue_texts(loaded, [PROMPT], 1)), times)
         service = Service(Session(*loaded, folder / "state", retain), folder)
-        one = median(lambda: rate(service, 1, 2), times)
-        many = median(lambda: rate(service, CLIENTS, 2), times)
-        first = median(service.first_token, 3 * times)
-        beside = rate_beside(service, parts.requests[0])
-        figures = {
-            "tokens a second, generate, batch 1": generate[1],
-            f"tokens a second, generate, batch {CLIENTS}": generate[CLIENTS],
-            "tokens a second, service, 1 client": one,
-            f"tokens a second, service, {CLIENTS} clients": many,
-            "service / generate, 1": one / generate[1],
-            f"service / generate, {CLIENTS}": many / generate[CLIENTS],
-            f"{CLIENTS} clients / 1": many / one,
-            "first token, milliseconds over generate": 1000 * (first - alone),
-            "rate beside a request / rate": beside / many,
-        }
-        figures |= submissions(service, parts.requests[1], queued)
-        service.stop()
-    return figures
+        try:
+            found = rounds_of(plain, service, rounds)
+            shares = kept_beside(service, list(parts.requests[:beside]), seconds)
+            queue = submissions(service, parts.requests[-1], queued)
+        finally:
+            service.stop()
+    return _figures(found) | {"rate beside a request / rate": median(shares)} | queue
 
 
-def submissions(service: Service, request: Request, count: int) -> dict[str, float]:
-    """Return what submitting costs with an empty and with a long queue."""
-    before = psutil.Process().memory_info().rss
-    seconds = [
-        service.submit(Request(f"queued-{number}", request.examples)) for number in range(count)
-    ]
-    tenth = max(1, count // 10)
-    return {
-        "submission, first tenth, milliseconds": 1000 * statistics.median(seconds[:tenth]),
-        "submission, last tenth, milliseconds": 1000 * statistics.median(seconds[-tenth:]),
-        "memory of the queue, MB": (psutil.Process().memory_info().rss - before) / 1e6,
+def _figures(found: dict[str, list[float]]) -> dict[str, float]:
+    def ratio(over: str, under: str) -> float:
+        return median(a / b for a, b in zip(found[over], found[under], strict=True))
+
+    pairs = zip(found["first token, service"], found["first token, generate"], strict=True)
+    rates = [name for name in found if not name.startswith("first token")]
+    return {f"tokens a second, {name}": median(found[name]) for name in rates} | {
+        "service / generate, 1": ratio("service, 1", "generate, 1"),
+        f"service / generate, {CLIENTS}": ratio(f"service, {CLIENTS}", f"generate, {CLIENTS}"),
+        f"{CLIENTS} clients / 1": ratio(f"service, {CLIENTS}", "service, 1"),
+        "first token, milliseconds over generate": median(1000 * (a - b) for a, b in pairs),
     }
 
 
@@ -169,18 +239,32 @@ def _seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
 def main() -> None:
+    """Measure and print; write the figures where asked to."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--times", type=int, default=5, help="repetitions; medians are shown")
+    parser.add_argument("--rounds", type=int, default=7, help="rounds; medians are shown")
+    parser.add_argument("--beside", type=int, default=3, help="requests worked out beside clients")
+    parser.add_argument("--seconds", type=float, default=30, help="of clients without a request")
     parser.add_argument("--queued", type=int, default=1000, help="requests to queue")
     parser.add_argument("--json", type=Path, help="file for the figures")
     options = parser.parse_args()
-    figures = measured(options.times, options.queued)
+    figures = measured(options.rounds, options.beside, options.queued, options.seconds)
     for name, value in figures.items():
         print(f"{name:<48}{value:10.2f}")
     if options.json:
-        facts = {"threads": torch.get_num_threads(), "python": sys.version.split()[0]}
-        options.json.write_text(json.dumps({"figures": figures, "facts": facts}, indent=1) + "\n")
+        facts: dict[str, Any] = {
+            "machine": f"{platform.machine()}, {psutil.cpu_count()} cores, "
+            f"torch {torch.__version__}, {torch.get_num_threads()} threads",
+            "model": MODEL,
+            "tokens": TOKENS,
+            "rounds": options.rounds,
+            "queued": options.queued,
+        }
+        options.json.write_text(json.dumps(facts | {"figures": figures}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

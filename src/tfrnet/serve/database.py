@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tfrnet.core import files
 from tfrnet.core.errors import StateError
+from tfrnet.core.lock import FolderLock
 
 FORMAT = 1
 
@@ -57,12 +58,13 @@ CREATE INDEX by_time ON deliveries (state, next);
 
 
 class Database:
-    """One connection for all threads, one transaction at a time."""
+    """One connection for all threads, one transaction at a time, one process at a time."""
 
     def __init__(self, path: Path) -> None:
         files.make_folder(path.parent)
         path.parent.chmod(0o700)
         self._lock = threading.RLock()
+        self._folder = FolderLock(path.parent)
         try:
             self._connection = sqlite3.connect(
                 path, check_same_thread=False, isolation_level=None, timeout=10
@@ -71,7 +73,10 @@ class Database:
             for setting in ("journal_mode=WAL", "synchronous=FULL", "secure_delete=ON"):
                 self._connection.execute(f"PRAGMA {setting}")
             self._prepare(path)
+            # A process that was killed may have left its log.
+            self.forget_old_pages()
         except sqlite3.DatabaseError as error:
+            self._folder.release()
             raise StateError(f"{path} cannot be used as a queue: {error}") from None
 
     def _prepare(self, path: Path) -> None:
@@ -112,3 +117,4 @@ class Database:
         """Close the file."""
         with self._lock:
             self._connection.close()
+            self._folder.release()

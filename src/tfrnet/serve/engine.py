@@ -164,6 +164,8 @@ class Engine:
     def submit(self, answer: Answer) -> None:
         """Queue an answer."""
         with self._changed:
+            if len(self._waiting) >= self._most_waiting:
+                self._waiting = deque(each for each in self._waiting if not each.cancelled)
             if self._stopping or len(self._waiting) >= self._most_waiting:
                 raise TooManyError
             self._waiting.append(answer)
@@ -253,9 +255,18 @@ class Engine:
     def _take(self, answers: list[Answer], logits: torch.Tensor) -> list[bool]:
         likeliest = logits.argmax(-1).tolist()
         return [
-            answer.take(row, token, self._ends)
+            self._take_one(answer, row, token)
             for answer, row, token in zip(answers, logits, likeliest, strict=True)
         ]
+
+    def _take_one(self, answer: Answer, logits: torch.Tensor, likeliest: int) -> bool:
+        """Bring one answer on; if that fails, it ends and the others do not."""
+        try:
+            return answer.take(logits, likeliest, self._ends)
+        except Exception as error:
+            self._failed(error)
+            answer.emit(Piece("", None, "error"))
+            return False
 
     def _give_up(self, lane: Lane, admitted: list[Answer], error: BaseException) -> None:
         """End the answers of a lane whose pass failed; the others go on."""

@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -22,7 +23,8 @@ from tfrnet.serve.tokens import ANYBODY, TokenFile
 
 # Always answered, so that whoever watches over the service can tell overload from death.
 _OPEN = ("/healthz", "/readyz")
-_LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]", "testserver")
+_LOCAL_NAMES = ("localhost", "127.0.0.1", "::1", "testserver")
+_METHODS = ("GET", "POST", "HEAD", "OPTIONS", "PUT", "PATCH", "DELETE")
 # So many callers are remembered for their rates.
 _MOST_CALLERS = 10_000
 
@@ -123,11 +125,8 @@ class Gate:
         """Find out who it is; what they may do is asked where it is done."""
         state = scope.setdefault("state", {})
         if self._tokens is None:
-            host = headers.get(b"host", b"").decode("latin-1").rsplit(":", 1)[0]
-            host = host if host.startswith("[") or ":" not in host else ""
-            if self._local_only and host not in _LOCAL_NAMES:
-                # A page from elsewhere could make a browser ask us under its own name.
-                raise Problem(403, "without tokens the service answers under its local name only")
+            if self._local_only:
+                _refuse_elsewhere(headers)
             state["caller"] = ANYBODY
             return
         kind, _, secret = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
@@ -175,15 +174,34 @@ class Gate:
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
         route = _route(scope)
         caller: Any = scope.get("state", {}).get("caller")
-        self._metrics.http(scope["method"], route, status, seconds)
+        # A method of the caller's own could be anything, and there could be any number of them.
+        method = scope["method"] if scope["method"] in _METHODS else "(other)"
+        self._metrics.http(method, route, status, seconds)
         self._log.say(
             "http",
-            method=scope["method"],
+            method=method,
             route=route,
             status=status,
             seconds=round(seconds, 4),
             caller=caller.name if caller else None,
         )
+
+
+def _refuse_elsewhere(headers: dict[bytes, bytes]) -> None:
+    """Raise if a page from elsewhere makes a browser ask us, be it under its name or ours."""
+    host = headers.get(b"host", b"").decode("latin-1")
+    origin = headers.get(b"origin", b"").decode("latin-1")
+    if _host_of(f"//{host}") not in _LOCAL_NAMES:
+        raise Problem(403, "without tokens the service answers under its local name only")
+    if origin and _host_of(origin) not in _LOCAL_NAMES:
+        raise Problem(403, "without tokens the service answers its own pages only")
+
+
+def _host_of(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
 
 
 def _route(scope: Scope) -> str:

@@ -18,6 +18,7 @@ from tfrnet.state.digests import request_digest
 ACTIONS = ("events", "approve", "deny", "cancel", "certificate")
 # GDPR, Art. 12(3): at the latest within one month.
 USUAL_TIME = timedelta(days=30)
+_LONGEST_TIME = timedelta(days=3650)
 
 
 class Intake:
@@ -64,4 +65,6 @@ class Intake:
         due = sent.due if sent.due.tzinfo else sent.due.replace(tzinfo=UTC)
         if due.timestamp() < time.time():
             raise InputError("due is in the past")
+        if due.timestamp() > time.time() + _LONGEST_TIME.total_seconds():
+            raise InputError("due is more than ten years from now")
         return due.timestamp()

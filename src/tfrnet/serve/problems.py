@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
@@ -71,6 +72,8 @@ def problem_of(error: BaseException) -> Problem:
             return busy("too many completions are waiting; try again later")
         case InputError():
             return Problem(422, str(error))
+        case sqlite3.Error():
+            return busy("the queue cannot be used at the moment; the service's log says why")
         case StateError():
             return busy("the state cannot be used at the moment; the service's log says why")
         case RequestValidationError():

@@ -378,6 +378,9 @@ def refuse_ambiguous_id(name: str, endings: Sequence[str]) -> None:
         raise InputError(
             f"an id must not end with /{', /'.join(endings)}, nor begin or end with a blank"
         )
+    if any(part in ("", ".", "..") for part in name.split("/")):
+        # Clients and proxies would ask for another address.
+        raise InputError("an id must not hold //, /./ or /../, nor begin or end with such a part")
 
 
 def _entry(row: sqlite3.Row) -> Entry:

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 import torch
 
+# Below this a temperature takes the likeliest anyway, and dividing by it would overflow.
+_LEAST_TEMPERATURE = 1e-4
+
 
 @dataclass(frozen=True)
 class Sampling:
@@ -55,7 +58,8 @@ class Sampler:
         return Choice(token, float(logprobs[token]), tuple(pairs))
 
     def _draw(self, logits: torch.Tensor) -> int:
-        chances = (logits / self._sampling.temperature).softmax(-1)
+        temperature = max(self._sampling.temperature, _LEAST_TEMPERATURE)
+        chances = ((logits - logits.max()) / temperature).softmax(-1)
         if self._sampling.top_p < 1:
             # The smallest set of likeliest tokens that holds at least top_p.
             ordered, tokens = chances.sort(descending=True, stable=True)

@@ -5,12 +5,24 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from tfrnet.data.requests import MAX_ID_LENGTH
 from tfrnet.serve.queue import Approval, State
+from tfrnet.serve.sampling import Sampling
 
 MOST_CHOICES = 16
+
+
+def _refuse(value: Any) -> Any:
+    if value:
+        raise ValueError("this cannot be done here; leave it out")
+    return value
+
+
+# What clients may name, as long as they ask for nothing by it.
+Nothing = Annotated[float, AfterValidator(_refuse)]
+Empty = Annotated[list[Any] | dict[str, Any] | None, AfterValidator(_refuse)]
 
 
 class _Strict(BaseModel):
@@ -137,15 +149,34 @@ class HistoryOut(BaseModel):
     next: int | None = None
 
 
+Prompt = str | list[str] | list[int] | list[list[int]]
+StopWord = Annotated[str, Field(max_length=200)]
+
+
 class _Generation(_Lenient):
+    """What both kinds of completions have. What would change the answer and is not done is refused.
+
+    OpenAI's clients may send null for what they leave open.
+    """
+
     model: str | None = None
     temperature: float = Field(1.0, ge=0, le=2)
     top_p: float = Field(1.0, gt=0, le=1)
     n: int = Field(1, ge=1, le=MOST_CHOICES)
     seed: int | None = Field(None, ge=-(2**63), lt=2**63)
-    stop: str | list[str] | None = None
+    stop: StopWord | Annotated[list[StopWord], Field(max_length=16)] | None = None
     stream: bool = False
     stream_options: dict[str, Any] | None = None
+    frequency_penalty: Nothing = 0
+    presence_penalty: Nothing = 0
+    logit_bias: Empty = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, sent: Any) -> Any:
+        if isinstance(sent, dict):
+            return {name: value for name, value in sent.items() if value is not None}
+        return sent
 
     def stop_words(self) -> tuple[str, ...]:
         """Return the words that end an answer."""
@@ -156,16 +187,29 @@ class _Generation(_Lenient):
         """Whether a stream ends with the number of tokens."""
         return bool((self.stream_options or {}).get("include_usage"))
 
+    def _sampling(self, copy: int, logprobs: int | None) -> Sampling:
+        # Several answers to one prompt must differ, though the seed is one.
+        seed = None if self.seed is None else (self.seed + copy) % 2**63
+        return Sampling(self.temperature, self.top_p, seed, logprobs)
+
 
 class CompletionIn(_Generation):
     """OpenAI's completion request."""
 
-    prompt: str | list[str] | list[int] | list[list[int]]
+    prompt: Prompt
     max_tokens: int = Field(16, ge=1)
     logprobs: int | None = Field(None, ge=0, le=20)
     echo: Literal[False] = False
-    best_of: int | None = None
-    suffix: None = None
+    best_of: Literal[1] | None = None
+    suffix: Literal[""] | None = None
+
+    def sampling(self, copy: int) -> Sampling:
+        """Return how the tokens of one of the answers are chosen."""
+        return self._sampling(copy, self.logprobs)
+
+    def most_tokens(self, room: int) -> int:
+        """Return how many tokens an answer has at most; there is room for so many."""
+        return self.max_tokens
 
 
 class Message(_Lenient):
@@ -175,13 +219,29 @@ class Message(_Lenient):
     content: str | list[dict[str, Any]] | None = None
 
 
+class PlainText(_Lenient):
+    """The only format of an answer."""
+
+    type: Literal["text"]
+
+
 class ChatIn(_Generation):
     """OpenAI's chat completion request."""
 
     messages: list[Message] = Field(min_length=1, max_length=1000)
     max_tokens: int | None = Field(None, ge=1)
     max_completion_tokens: int | None = Field(None, ge=1)
-    logprobs: bool | None = False
+    logprobs: bool = False
     top_logprobs: int | None = Field(None, ge=0, le=20)
-    tools: None = None
-    response_format: None = None
+    tools: Empty = None
+    functions: Empty = None
+    modalities: list[Literal["text"]] | None = None
+    response_format: PlainText | None = None
+
+    def sampling(self, copy: int) -> Sampling:
+        """Return how the tokens of one of the answers are chosen."""
+        return self._sampling(copy, (self.top_logprobs or 0) if self.logprobs else None)
+
+    def most_tokens(self, room: int) -> int:
+        """Return how many tokens an answer has at most; there is room for so many."""
+        return self.max_completion_tokens or self.max_tokens or max(room, 1)

@@ -23,10 +23,12 @@ from tfrnet.serve.service import Service
 
 # So long a client may take for the head of a request.
 _HEAD_SECONDS = 15.0
-# So long a connection that is one too many may stay.
+# So long a connection that is one too many may stay, for its answer to arrive.
 _REFUSED_SECONDS = 2.0
-# Files that are open besides connections.
-_OTHER_FILES = 200
+# So long a client may leave unread what it has asked for.
+_UNREAD_SECONDS = 60.0
+# Files that are open besides connections: the service's own, and connections about to be closed.
+_OTHER_FILES = 12_000
 
 
 def _refusal() -> bytes:
@@ -43,6 +45,7 @@ class Connection(H11Protocol):
 
     most = 1000
     _timer: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None
     _is_refused = False
 
     def connection_made(self, transport: Any) -> None:
@@ -52,10 +55,11 @@ class Connection(H11Protocol):
         self._wait(_REFUSED_SECONDS if self._is_refused else _HEAD_SECONDS)
 
     def data_received(self, data: bytes) -> None:
-        """Take what comes; a refused one is told so."""
+        """Take what comes; a refused one is told so, once it has asked, and so can hear it."""
         if self._is_refused:
-            self.transport.write(_refusal())
-            self.transport.close()
+            if not self.transport.is_closing():
+                self.transport.write(_refusal())
+                self.transport.close()
             return
         if self._timer is None:
             self._wait(_HEAD_SECONDS)
@@ -66,7 +70,20 @@ class Connection(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Let go."""
         self._wait(None)
+        self.resume_writing()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Wait for a client that does not read, but not for ever."""
+        super().pause_writing()
+        self._unread = self.loop.call_later(_UNREAD_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Go on."""
+        if self._unread is not None:
+            self._unread.cancel()
+        self._unread = None
+        super().resume_writing()
 
     def on_response_complete(self) -> None:
         """Go on to the next request on the connection."""

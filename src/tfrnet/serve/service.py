@@ -16,8 +16,8 @@ from tfrnet.method import find_config, find_method
 from tfrnet.method_state import refuse_other_model, settings_of
 from tfrnet.models.load import LoadedModel
 from tfrnet.models.twin import twin_of
-from tfrnet.serve.completions import Encoder
 from tfrnet.serve.database import Database
+from tfrnet.serve.encoding import Encoder
 from tfrnet.serve.engine import Engine
 from tfrnet.serve.follower import Follower
 from tfrnet.serve.gate import Limits

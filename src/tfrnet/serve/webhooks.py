@@ -7,10 +7,12 @@ import hmac
 import http.client
 import ipaddress
 import socket
+import sqlite3
 import ssl
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from urllib.parse import SplitResult, urlsplit
 
 from tfrnet.core.errors import InputError
@@ -93,28 +95,46 @@ def post(addresses: Addresses, url: str, body: bytes, secret: bytes) -> int:
     """Send one message and return the status. Redirects are not followed."""
     parts = addresses.refuse(url)
     host = parts.hostname or ""
+    timestamp = str(int(time.time()))
+    headers = {
+        "Content-Type": "application/json",
+        "User-Agent": "tfrnet",
+        "X-Tfrnet-Timestamp": timestamp,
+        "X-Tfrnet-Signature": f"sha256={signature(secret, timestamp, body)}",
+    }
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     connection = http.client.HTTPConnection(host, parts.port, timeout=_SECONDS)
-    plain = addresses.connect(parts)
-    try:
-        if parts.scheme == "https":
-            plain = ssl.create_default_context().wrap_socket(plain, server_hostname=host)
-        connection.sock = plain
-        timestamp = str(int(time.time()))
-        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        connection.request(
-            "POST",
-            target,
-            body,
-            {
-                "Content-Type": "application/json",
-                "User-Agent": "tfrnet",
-                "X-Tfrnet-Timestamp": timestamp,
-                "X-Tfrnet-Signature": f"sha256={signature(secret, timestamp, body)}",
-            },
-        )
+    with _cut_off(addresses.connect(parts)) as plain:
+        connection.sock = plain if parts.scheme == "http" else _encrypted(plain, host)
+        connection.request("POST", target, body, headers)
         return connection.getresponse().status
+
+
+def _encrypted(plain: socket.socket, host: str) -> ssl.SSLSocket:
+    return ssl.create_default_context().wrap_socket(plain, server_hostname=host)
+
+
+@contextmanager
+def _cut_off(connection: socket.socket) -> Iterator[socket.socket]:
+    """Close a connection after a block, and cut it off if that takes long.
+
+    The sockets' own timeout is for one read: whoever sends a byte now and then is never late.
+    """
+    second = connection.dup()  # encryption takes the first one over
+    late = threading.Timer(_SECONDS, _hang_up, (second,))
+    late.daemon = True
+    late.start()
+    try:
+        yield connection
     finally:
-        plain.close()
+        late.cancel()
+        connection.close()
+        second.close()
+
+
+def _hang_up(connection: socket.socket) -> None:
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 class Deliveries:
@@ -154,14 +174,26 @@ class Deliveries:
             self._wake.clear()
             if self._stopping:
                 return
-            rows = self._database.read(
-                "SELECT * FROM deliveries WHERE state = 'waiting' ORDER BY next LIMIT 1"
-            )
-            wait = rows[0]["next"] - time.time() if rows else None
-            if wait is None or wait > 0:
+            try:
+                wait = self._turn()
+            except sqlite3.Error:
+                self._count("not written")
+                wait = _SECONDS
+            if wait != 0:
                 self._wake.wait(wait)
-                continue
-            self._deliver(rows[0]["number"], rows[0]["url"], rows[0]["body"], rows[0]["attempts"])
+
+    def _turn(self) -> float | None:
+        """Send what is due first; return how long to wait, or None for as long as nothing comes."""
+        rows = self._database.read(
+            "SELECT * FROM deliveries WHERE state = 'waiting' ORDER BY next LIMIT 1"
+        )
+        if not rows:
+            return None
+        wait = float(rows[0]["next"]) - time.time()
+        if wait > 0:
+            return wait
+        self._deliver(rows[0]["number"], rows[0]["url"], rows[0]["body"], rows[0]["attempts"])
+        return 0
 
     def _deliver(self, number: int, url: str, body: str, attempts: int) -> None:
         try:

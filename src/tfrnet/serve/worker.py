@@ -6,6 +6,7 @@ request in hand was applied, and goes on from there.
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -14,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from tfrnet.core.errors import InputError, StateError
-from tfrnet.serve.queue import Entry, Queue
+from tfrnet.serve.queue import ConflictError, Entry, Queue
 from tfrnet.session import Session
 
 # How long to wait before a state that could not be written is tried again.
@@ -64,6 +65,7 @@ class Worker:
         self._abandon = threading.Event()
         self._wait = 0.0
         self._patience = _FIRST_WAIT
+        self._has_lost_track = False  # of the request in hand
         self.problem = ""  # what keeps it from working, for whoever asks if it is ready
         settle(session, queue)
         self._thread = threading.Thread(target=self._run, name="requests", daemon=True)
@@ -112,22 +114,45 @@ class Worker:
 
     def _run(self) -> None:
         while True:
-            with self._changed:
-                while not self._stopping and not self._tasks and not self._may_work():
-                    self._changed.wait(self._wait or None)
-                    self._wait = 0.0
-                if self._stopping:
-                    self._refuse_tasks()
+            try:
+                if not self._turn():
                     return
-                tasks, self._tasks = self._tasks, []
-            for task, done in tasks:
-                _do(task, done)
-            entry = self._queue.next()
-            if entry and not tasks:
-                self._work(entry)
+            except Exception as error:
+                # The queue cannot be read or written, so what it says may be behind the ledger.
+                self._watcher.failed("", error)
+                self._has_lost_track = True
+                self._hold_up("the queue cannot be used")
+
+    def _turn(self) -> bool:
+        """Wait for something to do and do it; tell whether to go on."""
+        with self._changed:
+            while not self._stopping and not self._tasks and not self._may_work():
+                self._changed.wait(self._wait or None)
+                self._wait = 0.0
+            if self._stopping:
+                self._refuse_tasks()
+                return False
+            tasks, self._tasks = self._tasks, []
+        for task, done in tasks:
+            _do(task, done)
+        if not tasks and (entry := self._queue.next()):
+            self._work(entry)
+        return True
 
     def _may_work(self) -> bool:
-        return not self._wait and self._queue.next() is not None
+        if self._wait:
+            return False
+        if self._has_lost_track:
+            settle(self._session, self._queue)
+            self._take_over()
+            self._has_lost_track, self.problem = False, ""
+        return self._queue.next() is not None
+
+    def _hold_up(self, problem: str) -> None:
+        """Try again after a while, and after a longer one if that does not help."""
+        self.problem = problem
+        self._wait = self._patience
+        self._patience = min(2 * self._patience, _LONGEST_WAIT)
 
     def _refuse_tasks(self) -> None:
         for _, done in self._tasks:
@@ -137,6 +162,9 @@ class Worker:
         """Apply one request, and say how it ended; what cannot be written now is tried again."""
         try:
             entry = self._queue.begin(entry.id, self._session.store.lines)
+        except ConflictError:
+            return  # it was cancelled at the last moment
+        try:
             request = self._queue.words(entry)
             if self._session.is_applied(request) or self._session.was_rejected(request):
                 # By the command line, or before this queue was there.
@@ -154,10 +182,14 @@ class Worker:
             self._watcher.failed(entry.id, error)
         except StateError as error:
             self._stall(entry, error)
+        except sqlite3.Error:
+            raise
         except Exception as error:
-            # What it says could repeat words of the request.
-            self._queue.end(entry.id, "failed", f"unexpected {type(error).__name__}", None)
             self._watcher.failed(entry.id, error)
+            # What it says could repeat words of the request.
+            failed = ("failed", f"unexpected {type(error).__name__}", None)
+            told = applied(self._session, entry)
+            self._queue.end(entry.id, *(_result(told) if told else failed))
         else:
             self.problem, self._patience = "", _FIRST_WAIT
 
@@ -183,15 +215,13 @@ class Worker:
     def _stall(self, entry: Entry, error: StateError) -> None:
         """Wait with a request whose state cannot be written; it may have been committed."""
         self._watcher.failed(entry.id, error)
-        self.problem = "the state cannot be written"
+        self._hold_up("the state cannot be written")
         told = applied(self._session, entry)
         if told:
             self._take_over()
             self._queue.end(entry.id, *_result(told))
         else:
             self._queue.put_back(entry.id, self.problem)
-        self._wait = self._patience
-        self._patience = min(2 * self._patience, _LONGEST_WAIT)
 
 
 def _do(task: Callable[[], Any], done: Future[Any]) -> None:
@@ -203,9 +233,9 @@ def _do(task: Callable[[], Any], done: Future[Any]) -> None:
 
 def applied(session: Session, entry: Entry) -> dict[str, Any] | None:
     """Return what the ledger says of a request since work on it began, if anything."""
-    entries = session.store.entries
-    for line in range(len(entries), entry.ledger_lines or 0, -1):
-        found = entries[line - 1]
+    before = entry.ledger_lines or 0
+    since = enumerate(session.store.entries_after(before), before + 1)
+    for line, found in reversed(list(since)):
         if found.get("id") == entry.id and found.get("request_digest") == entry.digest:
             return {name: found[name] for name in _TOLD if name in found} | {"line": line}
     return None

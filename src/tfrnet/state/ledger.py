@@ -118,6 +118,32 @@ def read_tail(path: Path, head: str) -> Tail | None:
             block *= 4
 
 
+def read_last(path: Path, length: int, count: int, head: str) -> list[dict[str, Any]]:
+    """Return the last `count` entries of a ledger's first `length` bytes, checked back from `head`.
+
+    Only the end of the file is read.
+    """
+    data, start, block = b"", length, _BLOCK
+    with _missing_is_damage(path), path.open("rb") as file:
+        while data.count(b"\n") <= count and start > 0:
+            start = max(length - block, 0)
+            file.seek(start)
+            data = file.read(length - start)
+            block *= 4
+    entries: list[dict[str, Any]] = []
+    for text in reversed(data.split(b"\n")[:-1]):
+        if len(entries) == count:
+            break
+        entry = parsed(text)
+        if entry is None or entry["hash"] != head:
+            break
+        head = entry["previous"]
+        entries.append(entry)
+    if len(entries) < count:
+        raise StateError(f"{path} is damaged: its last {count} lines do not follow one another")
+    return entries[::-1]
+
+
 def _tail(data: bytes, begin: int) -> Tail | None:
     *texts, torn = data.split(b"\n")
     entries: list[dict[str, Any]] = []

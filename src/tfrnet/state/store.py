@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
+import threading
 import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -63,8 +64,10 @@ class StateStore:
         self._lock = lock
         # Set while a commit is under way; memory may then be behind the disk.
         self._in_doubt = False
-        # Of the ledger itself no more is kept in memory: it becomes long.
+        # Of the ledger itself no more is kept in memory: it becomes long. Other threads may ask for
+        # it while one commits.
         self._history: History | None = None
+        self._memory = threading.RLock()
         # A reader's open file of the current generation: a writer may remove its name.
         self._current: int | None = None
         manifest = self.layout.manifest.read_bytes()
@@ -180,17 +183,25 @@ class StateStore:
     @property
     def entries(self) -> list[dict[str, Any]]:
         """The ledger's entries, read and checked each time, as far as this store knows of them."""
-        content = ledger.read(self.layout.ledger, self.position.length)
-        if (content.head, len(content.entries)) != (self.position.head, self.position.lines):
-            self._refuse_lines(len(content.entries), self.position.lines)
+        here = self.position  # another thread may commit meanwhile
+        content = ledger.read(self.layout.ledger, here.length)
+        if (content.head, len(content.entries)) != (here.head, here.lines):
+            self._refuse_lines(len(content.entries), here.lines)
         return content.entries
+
+    def entries_after(self, lines: int) -> list[dict[str, Any]]:
+        """Return the entries after so many lines; no more of the ledger is read than its end."""
+        here = self.position
+        count = max(0, here.lines - lines)
+        return ledger.read_last(self.layout.ledger, here.length, count, here.head)
 
     @property
     def history(self) -> History:
         """What the ledger says happened; the whole ledger is read for it, once."""
-        if self._history is None:
-            self._history = self._played(self.entries)
-        return self._history
+        with self._memory:
+            if self._history is None:
+                self._history = self._played(self.entries)
+            return self._history
 
     @property
     def pointer(self) -> bytes:
@@ -400,11 +411,12 @@ class StateStore:
 
     def _advance(self, entry: dict[str, Any]) -> None:
         length = self.position.length + len(ledger.line(entry))
-        history = self.history
         position = Position.told_by(entry, length)
         assert position is not None
-        self.position = position
-        history.advance(entry)
+        with self._memory:
+            history = self.history
+            self.position = position
+            history.advance(entry)
 
     def _after_failure(self, entry: dict[str, Any], in_ledger: bool) -> str:
         """Bring memory and disk to the same side of a failed commit; say on which they are."""

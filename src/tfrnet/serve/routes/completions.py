@@ -58,7 +58,7 @@ async def _answer(
         whole = await job.whole(http.is_disconnected)
         _count(service, job)
         return JSONResponse(whole, headers={GENERATION_HEADER: job.generations()})
-    first = await job.begun()
+    first = await job.begun(http.is_disconnected)
 
     async def counted() -> Any:
         try:

@@ -62,9 +62,9 @@ def history(
     limit: Annotated[int, Query(ge=1, le=1000)] = 1000,
 ) -> HistoryOut:
     """Return lines of the ledger, oldest first."""
-    entries = _store(service).entries
-    more = after + limit < len(entries)
-    return HistoryOut(entries=entries[after : after + limit], next=after + limit if more else None)
+    entries = _store(service).entries_after(after)
+    more = limit < len(entries)
+    return HistoryOut(entries=entries[:limit], next=after + limit if more else None)
 
 
 @router.get("/verify", summary="Recompute every digest and the chain")
