@@ -41,6 +41,8 @@ from tfrnet.serve.service import ServiceOptions, open_primary
 MODEL = "smollm2-135m"
 TOKENS = 32
 CLIENTS = 16
+BESIDE = "rate beside a request / rate"
+LAST_OVER_FIRST = "submission, last tenth / first"
 PROMPT = "The history of the city begins with"
 
 
@@ -196,7 +198,7 @@ def submissions(service: Service, request: Request, count: int) -> dict[str, flo
     return {
         "submission, first tenth, milliseconds": 1000 * first,
         "submission, last tenth, milliseconds": 1000 * last,
-        "submission, last tenth / first": last / first,
+        LAST_OVER_FIRST: last / first,
         "memory of the queue, MB": (process.memory_info().rss - before) / 1e6,
     }
 
@@ -216,7 +218,7 @@ def measured(rounds: int, beside: int, queued: int, seconds: float) -> dict[str,
             queue = submissions(service, parts.requests[-1], queued)
         finally:
             service.stop()
-    return _figures(found) | {"rate beside a request / rate": median(shares)} | queue
+    return _figures(found) | {BESIDE: median(shares)} | queue
 
 
 def _figures(found: dict[str, list[float]]) -> dict[str, float]:

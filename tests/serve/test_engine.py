@@ -193,6 +193,17 @@ def test_a_failed_pass_ends_its_answers_and_the_next_are_made(loaded: LoadedMode
         assert Asked(engine, loaded, PROMPTS[1], 4).text() == alone(loaded, PROMPTS[1], 4)
 
 
+def test_one_answer_fails_and_those_beside_it_do_not(loaded: LoadedModel) -> None:
+    errors: list[BaseException] = []
+    with serving(loaded, failed=errors.append) as engine:
+        beside = Asked(engine, loaded, PROMPTS[0], 40)
+        beside.pieces.get(timeout=30)
+        wrong: tuple = (5,)  # no word
+        assert Asked(engine, loaded, PROMPTS[1], 9, stop=wrong).all()[-1].finish == "error"
+        assert [type(error) for error in errors] == [TypeError]
+        assert beside.all()[-1].finish == "length"
+
+
 def test_more_than_may_wait_are_refused(loaded: LoadedModel) -> None:
     with serving(loaded, rows=1, most_waiting=2) as engine:
         first = Asked(engine, loaded, PROMPTS[0], 100)

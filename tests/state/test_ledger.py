@@ -139,3 +139,22 @@ def test_a_missing_ledger_is_named(tmp_path: Path) -> None:
 def test_a_number_that_is_not_finite_is_never_written() -> None:
     with pytest.raises(ValueError, match="JSON compliant"):
         ledger.chained({"loss": float("nan")}, ledger.GENESIS)
+
+
+@pytest.mark.parametrize("block", [1, 200, 1 << 16])
+def test_the_last_lines_are_read_from_the_end(
+    path: Path, monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
+    monkeypatch.setattr(ledger, "_BLOCK", block)
+    whole = ledger.read(path)
+    with path.open("ab") as file:
+        file.write(b'{"a line that is not whole')
+    for count in range(len(ENTRIES) + 1):
+        last = ledger.read_last(path, whole.whole_bytes, count, whole.head)
+        assert last == whole.entries[len(ENTRIES) - count :]
+    with pytest.raises(StateError, match="its last 5 lines"):
+        ledger.read_last(path, whole.whole_bytes, 5, whole.head)
+    path.write_bytes(path.read_bytes().replace(b"second", b"sekond"))
+    assert len(ledger.read_last(path, whole.whole_bytes, 1, whole.head)) == 1
+    with pytest.raises(StateError, match="its last 2 lines"):
+        ledger.read_last(path, whole.whole_bytes, 2, whole.head)

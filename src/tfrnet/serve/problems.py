@@ -113,10 +113,12 @@ def answer_with_problems(app: FastAPI) -> None:
     """Answer every error of an app with a problem document."""
 
     async def handle(request: Request, error: Exception) -> JSONResponse:
+        if isinstance(error, StateError | sqlite3.Error):
+            request.app.state.service.log.error("failed", error)
         return response(problem_of(error))
 
     for kind in (
         *(Problem, UnknownRequestError, ConflictError, QueueFullError, TooManyError),
-        *(InputError, StateError, RequestValidationError, HTTPException),
+        *(InputError, StateError, RequestValidationError, HTTPException, sqlite3.Error),
     ):
         app.add_exception_handler(kind, handle)

@@ -63,6 +63,8 @@ class Sampler:
         if self._sampling.top_p < 1:
             # The smallest set of likeliest tokens that holds at least top_p.
             ordered, tokens = chances.sort(descending=True, stable=True)
-            ordered[ordered.cumsum(0) - ordered >= self._sampling.top_p] = 0
+            beyond = ordered.cumsum(0) - ordered >= self._sampling.top_p
+            beyond[0] = False  # also where top_p is nothing in float32
+            ordered[beyond] = 0
             chances = torch.zeros_like(chances).scatter(0, tokens, ordered)
         return int(torch.multinomial(chances, 1, generator=self._generator))

@@ -52,14 +52,16 @@ class Connection(H11Protocol):
         """Count the connection."""
         super().connection_made(transport)
         self._is_refused = len(self.connections) > self.most
-        self._wait(_REFUSED_SECONDS if self._is_refused else _HEAD_SECONDS)
+        if self._is_refused:
+            # Told once it has asked, so that it can hear it; or soon, if it does not ask.
+            self._timer = self.loop.call_later(_REFUSED_SECONDS, self._turn_away)
+        else:
+            self._wait(_HEAD_SECONDS)
 
     def data_received(self, data: bytes) -> None:
-        """Take what comes; a refused one is told so, once it has asked, and so can hear it."""
+        """Take what comes; a refused one is told so."""
         if self._is_refused:
-            if not self.transport.is_closing():
-                self.transport.write(_refusal())
-                self.transport.close()
+            self._turn_away()
             return
         if self._timer is None:
             self._wait(_HEAD_SECONDS)
@@ -89,6 +91,11 @@ class Connection(H11Protocol):
         """Go on to the next request on the connection."""
         self._wait(None)
         super().on_response_complete()
+
+    def _turn_away(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.write(_refusal())
+            self.transport.close()
 
     def _wait(self, seconds: float | None) -> None:
         if self._timer is not None:

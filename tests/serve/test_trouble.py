@@ -1,0 +1,150 @@
+"""The service goes on when its disk, its queue or its state does not."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests import tiny
+from tests.serve.running import Running, primary
+from tests.states import story
+from tfrnet.method_state import verify_state
+from tfrnet.serve import worker
+from tfrnet.serve.queue import Queue
+from tfrnet.state import ledger
+
+REQUESTS = tiny.requests(4, size=2)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_a_request_that_is_cancelled_at_the_last_moment(
+    tmp_path: Path, tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the worker's choice of it and the beginning of the work."""
+    real = Queue.begin
+
+    def late(queue: Queue, name: str, lines: int) -> Any:
+        if name == "request-0":
+            queue.cancel(name, "somebody")
+        return real(queue, name, lines)
+
+    monkeypatch.setattr(Queue, "begin", late)
+    with primary(tmp_path / "state", tokenizer) as running:
+        for request in REQUESTS[:2]:
+            running.submit(request)
+        assert running.ended("request-0")["state"] == "cancelled"
+        assert running.ended("request-1")["state"] == "completed"
+
+
+def test_a_queue_that_cannot_be_written_for_a_while(
+    tmp_path: Path, tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The request is applied and only the queue does not know; it finds out, once."""
+    monkeypatch.setattr(worker, "_FIRST_WAIT", 0.2)
+    with primary(tmp_path / "state", tokenizer) as running:
+        full = True
+        real = Queue._move
+
+        def move(queue: Queue, name: str, event: str, *rest: Any, **changes: Any) -> Any:
+            if full and event == "completed":
+                raise sqlite3.OperationalError("database or disk is full")
+            return real(queue, name, event, *rest, **changes)
+
+        monkeypatch.setattr(Queue, "_move", move)
+        running.submit(REQUESTS[0])
+        wait_until(lambda: running.client.get("/readyz").status_code == 503)
+        assert running.show("request-0")["state"] == "in_progress"
+        assert running.complete("Item").status_code == 200
+        full = False
+        done = running.ended("request-0")
+        assert (done["state"], done["in_force"]) == ("completed", True)
+        assert running.complete("Item").headers["x-tfrnet-generation"] == "1"
+        assert running.client.get("/readyz").status_code == 200
+        running.submit(REQUESTS[1])
+        assert running.ended("request-1")["state"] == "completed"
+    assert [entry["id"] for entry in story(tmp_path / "state")] == ["request-0", "request-1"]
+
+
+def test_what_cannot_be_queued_is_told_when_to_come_again(
+    shared: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*arguments: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(Queue, "_insert", full)
+    answer = shared.submit(REQUESTS[2].to_dict() | {"id": "unlucky"})
+    assert answer.status_code == 503
+    assert answer.headers["retry-after"]
+    assert "disk" not in answer.text
+
+
+def test_a_state_that_is_changed_beside_the_service(
+    tmp_path: Path, tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever takes the lock away could write too; nothing is written until it is back."""
+    monkeypatch.setattr(worker, "_FIRST_WAIT", 0.2)
+    state = tmp_path / "state"
+    with primary(state, tokenizer) as running:
+        (state / "lock").rename(state / "elsewhere")
+        running.submit(REQUESTS[0])
+        wait_until(lambda: running.client.get("/readyz").status_code == 503)
+        assert str(tmp_path) not in running.client.get("/readyz").text
+        assert running.complete("Item").headers["x-tfrnet-generation"] == "0"
+        (state / "elsewhere").rename(state / "lock")
+        assert running.ended("request-0")["state"] == "completed"
+    assert all(check.passed for check in verify_state(state))
+
+
+def test_a_finished_request_reads_the_end_of_the_ledger_only(
+    tmp_path: Path, tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with primary(tmp_path / "state", tokenizer) as running:
+        running.submit(REQUESTS[0])
+        running.ended("request-0")
+
+        def whole(*arguments: object) -> None:
+            raise AssertionError("the whole ledger was read")
+
+        monkeypatch.setattr(ledger, "read", whole)
+        running.submit(REQUESTS[1])
+        assert running.ended("request-1")["outcome"]["line"] == 3
+        lines = running.client.get("/v1/history?after=1").json()
+        assert [entry["id"] for entry in lines["entries"]] == ["request-0", "request-1"]
+
+
+def test_a_stop_lets_answers_end(tmp_path: Path, tokenizer) -> None:
+    with primary(tmp_path / "state", tokenizer) as running:
+        body = {"prompt": "Item", "max_tokens": 110, "stream": True, "temperature": 0}
+        with httpx.stream(
+            "POST", f"{running.url}/v1/completions", json=body, timeout=60, trust_env=False
+        ) as stream:
+            lines = stream.iter_lines()
+            next(lines)
+            running.server.handle_exit(15, None)
+            assert [line for line in lines if line][-1] == "data: [DONE]"
+        running.thread.join(30)
+        assert not running.thread.is_alive()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have no priorities of their own here")
+def test_requests_give_way_to_completions(shared: Running) -> None:
+    def priority(name: str) -> int:
+        (thread,) = [each for each in threading.enumerate() if each.name == name]
+        return os.getpriority(os.PRIO_PROCESS, thread.native_id or 0)
+
+    assert priority("requests") > priority("completions") == os.getpriority(os.PRIO_PROCESS, 0)
