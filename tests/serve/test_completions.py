@@ -311,6 +311,7 @@ def test_a_replica_that_cannot_read_goes_on_and_says_so(
         assert follower.complete(PROMPT).status_code == 200
         assert "tfrnet_replica_lag_seconds 0.0" not in follower.client.get("/metrics").text
         (state / "elsewhere").rename(state / "current.json")
+        end = time.monotonic() + 10
         while follower.client.get("/readyz").status_code != 200:
             assert time.monotonic() < end
             time.sleep(0.02)
