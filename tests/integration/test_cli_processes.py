@@ -142,7 +142,14 @@ cli.main()
 """
 
 
-@pytest.mark.parametrize("moment", ["loading", "forgetting", "committing"])
+@pytest.mark.parametrize(
+    "moment",
+    [
+        pytest.param("loading", marks=pytest.mark.slow),
+        "forgetting",
+        pytest.param("committing", marks=pytest.mark.slow),
+    ],
+)
 def test_sigterm_and_sighup_end_at_the_points_of_sigint_with_its_words(
     files: Files, tmp_path: Path, moment: str
 ) -> None:
@@ -172,6 +179,7 @@ def test_sigterm_and_sighup_end_at_the_points_of_sigint_with_its_words(
     assert said[0][2].startswith("tfrnet: error: interrupted")
 
 
+@pytest.mark.slow
 def test_a_hangup_that_nohup_ignores_is_ignored(files: Files, tmp_path: Path) -> None:
     command = [sys.executable, "-c", _STOPPED, str(int(signal.SIGHUP)), "forgetting", "run"]
     finished = subprocess.run(

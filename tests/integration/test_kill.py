@@ -191,6 +191,7 @@ def test_ctrl_c_at_a_random_moment_leaves_a_sound_state(
     assert_same_end(state, undisturbed.state)
 
 
+@pytest.mark.slow
 def test_a_second_process_on_the_same_state_is_told_and_the_first_is_not_disturbed(
     server: Server, arguments: list[str], undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
