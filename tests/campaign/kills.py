@@ -45,7 +45,7 @@ class Command:
 
 
 def run(count: int, seed: int, work: Path, setups: tuple[str, ...] = tuple(SETUPS)) -> Result:
-    """Kill about `count` processes, as many with each method."""
+    """Kill at least `count` processes, as many with each method."""
     result = Result("kills", EXPECTED, seed)
     work.mkdir(parents=True, exist_ok=True)
     model = work / "model"
@@ -54,7 +54,7 @@ def run(count: int, seed: int, work: Path, setups: tuple[str, ...] = tuple(SETUP
     with Server(model) as server:
         for name in setups:
             chance = random.Random(f"{seed} {name}")
-            _Rounds(server, model, work / name, name, chance, result).until(count // len(setups))
+            _Rounds(server, model, work / name, name, chance, result).until(-(-count // len(setups)))
     return result
 
 
