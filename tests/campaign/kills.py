@@ -7,6 +7,7 @@ until it gets through, with three methods.
 from __future__ import annotations
 
 import json
+import math
 import random
 import shutil
 import signal
@@ -51,10 +52,11 @@ def run(count: int, seed: int, work: Path, setups: tuple[str, ...] = tuple(SETUP
     model = work / "model"
     tiny.make_model("llama").save_pretrained(model)
     tiny.make_tokenizer().save_pretrained(model)
+    each = math.ceil(count / len(setups))
     with Server(model) as server:
         for name in setups:
             chance = random.Random(f"{seed} {name}")
-            _Rounds(server, model, work / name, name, chance, result).until(-(-count // len(setups)))
+            _Rounds(server, model, work / name, name, chance, result).until(each)
     return result
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import gc
+import os
 import subprocess
 import sys
 import time
@@ -120,3 +123,20 @@ def test_real_damage_is_found_beside_a_writer_too(tmp_path: Path) -> None:
         generation_file(folder, 3).unlink()
         with pytest.raises(StateError, match=r"00000003\.safetensors is missing"):
             StateStore.open(folder)
+
+
+def test_a_disk_that_fails_when_a_reader_lets_go_is_no_traceback(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = StateStore.open(folder)
+    close = os.close
+
+    def fail(descriptor: int) -> None:
+        close(descriptor)
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("tfrnet.state.store.os.close", fail)
+    del store  # forgotten, not closed: what its finaliser raises would be printed
+    gc.collect()
+    assert capsys.readouterr().err == ""
+    StateStore.open(folder).close()

@@ -524,7 +524,7 @@ class StateStore:
             self._current = os.open(path, os.O_RDONLY)
         except FileNotFoundError:
             return False
-        self._let_go = weakref.finalize(self, os.close, self._current)
+        self._let_go = weakref.finalize(self, _close, self._current)
         return True
 
     def _refuse(self, pointer: Pointer) -> NoReturn:
@@ -593,6 +593,11 @@ def _write_first(
 def _discard(paths: list[Path]) -> None:
     for path in paths:
         path.unlink(missing_ok=True)
+
+
+def _close(descriptor: int) -> None:
+    with suppress(OSError):  # nothing was written, so nothing can be lost
+        os.close(descriptor)
 
 
 def _digest(data: bytes) -> str:
