@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tfrnet.core.drift import Drift
 from tfrnet.core.errors import InputError, StateError
 from tfrnet.core.settings import Settings
 from tfrnet.data.examples import Example
@@ -33,8 +34,11 @@ if TYPE_CHECKING:
 
 def settings_of(manifest: Manifest) -> Settings:
     """Return the settings that a state was made with."""
+    config = find_config(manifest.method)
+    # A state that was made before there was a limit on the total drift has none.
+    older = {name: None for name in config.changeable() if name not in manifest.config}
     try:
-        return find_config(manifest.method).from_record(manifest.config)
+        return config.from_record(older | dict(manifest.config))
     except InputError as error:
         raise StateError(f"the manifest's config cannot be used: {error}") from None
 
@@ -58,6 +62,16 @@ def guard_of(store: StateStore, data: Sequence[Example]) -> list[Example]:
             "give the data it was made with (more may be added)"
         )
     return [found[digest] for digest in wanted]
+
+
+def drift_of(store: StateStore) -> Drift | None:
+    """Return the total drift of a state, if its ledger tells it."""
+    losses = store.history.guard_losses
+    if 0 not in losses or store.generation not in losses:
+        return None
+    settings = settings_of(store.manifest).to_dict()
+    limit = settings.get("drift_limit") if settings.get("use_guard") else None
+    return Drift(losses[0], losses[store.generation], limit)
 
 
 def has_mask(store: StateStore) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tfrnet.audit.observer import Observer
+from tfrnet.audit.observer import Observer, Origin
 from tfrnet.core.clock import now
 from tfrnet.core.errors import InputError, StateError, TfrnetWarning
 from tfrnet.core.outcome import Outcome
@@ -58,8 +58,9 @@ class Session:
     examples, and settings given here must agree with it. `method` is one of
     `tfrnet.method.method_names()`; default TFR-Net. `key` is the file of the key that signs the
     ledger; default the file named by TFRNET_KEY. `holdout` is measured at every request and used
-    for nothing else. Instead of a folder, `state` may be a `StateStore` open for writing, which the
-    session then owns.
+    for nothing else; with `audit` each outcome says in how many other wordings the model still
+    gives what was forgotten, and what became of text that is kept. Instead of a folder, `state` may
+    be a `StateStore` open for writing, which the session then owns.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Session:
         config: Settings | None = None,
         guard: Sequence[Example] | None = None,
         holdout: Sequence[Example] = (),
+        audit: bool = False,
         seed: int | None = None,
         batch_size: int | None = None,
         keep: int | None = None,
@@ -122,7 +124,7 @@ class Session:
         try:
             if known:
                 known.manifest.refuse_layout(folder, self.unlearner.layout())
-            self._observer = Observer(self.unlearner, holdout)
+            self._observer = Observer(self.unlearner, holdout, audit)
             self._begin_together()
             known = known or StateStore.create(
                 place or folder,
@@ -140,11 +142,11 @@ class Session:
 
     def _begin_together(self) -> None:
         """Bring the other processes, if any, to the same point."""
-        net, holdout = self.unlearner, self._observer.holdout
+        net, observer = self.unlearner, self._observer
         self.team.broadcast(
             Begin(
-                *(net.method, net.config.to_dict(), net.retain, net.guard, holdout),
-                *(net.seed, net.passes),
+                *(net.method, net.config.to_dict(), net.retain, net.guard),
+                *(observer.holdout, observer.audits, net.seed, net.passes),
             )
         )
         with self.team.together():
@@ -166,10 +168,12 @@ class Session:
         """Restore the state from disk."""
         self.store.refresh()
         state, seen = read_state(self.store), self.store.position.seen
-        is_untouched = self.store.position.digest == self.store.history.digests.get(0)
+        history = self.store.history
+        is_untouched = self.store.position.digest == history.digests.get(0)
+        origin = Origin(is_untouched, history.guard_losses.get(0))
         if not self.team.is_over:
-            self.team.broadcast(Restore(state.tensors(), seen, is_untouched))
-        self._observer.restore(state, seen, is_untouched)
+            self.team.broadcast(Restore(state.tensors(), seen, origin))
+        self._observer.restore(state, seen, origin)
 
     def close(self) -> None:
         """Restore the original model and release the state."""
@@ -221,6 +225,8 @@ class Session:
             "gradient_checkpointing": net.passes.gradient_checkpointing,
             "compiled": net.passes.compiled,
             "number": net.requests_seen + 1,
+            "guard_loss_untouched": net.untouched_guard_loss,
+            "drift_limit": net.drift_limit,
             "versions": versions(),
         }
         if record.get("holdout"):
@@ -234,7 +240,14 @@ class Session:
             # The commit may or may not have reached the disk, so read it back.
             self._sync()
             raise
+        if proposal.outcome.accepted:
+            self._warn_of_drift(proposal.outcome.guard_loss_after)
         return proposal.outcome
+
+    def _warn_of_drift(self, guard_loss: float) -> None:
+        drift = self.unlearner.drift(guard_loss)
+        if drift and drift.warning:
+            warnings.warn(drift.warning, TfrnetWarning, stacklevel=3)
 
     def run(
         self,

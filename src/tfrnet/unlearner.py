@@ -14,6 +14,7 @@ from safetensors.torch import load as load_tensors
 
 from tfrnet.core import files
 from tfrnet.core.cost import Account
+from tfrnet.core.drift import MAKES_ROOM, Drift, drift_ceiling
 from tfrnet.core.effect import Effect
 from tfrnet.core.errors import InputError
 from tfrnet.core.outcome import Outcome
@@ -26,7 +27,13 @@ from tfrnet.data.examples import Encoded, Example, encode_all
 from tfrnet.data.requests import Request, refuse_overlap
 from tfrnet.data.sampling import sample_indices
 from tfrnet.models.device_memory import free_all_of, is_out_of_memory
-from tfrnet.models.forward import Answers, evaluate_answers, evaluate_losses, frozen
+from tfrnet.models.forward import (
+    Answers,
+    evaluate_answers,
+    evaluate_losses,
+    fitting_length,
+    frozen,
+)
 from tfrnet.models.passes import Passes
 
 if TYPE_CHECKING:
@@ -116,8 +123,7 @@ class Unlearner(ABC, Generic[S]):
         self.requests_seen = 0
         # Whether the current state is the one before the first request; a session knows.
         self.is_untouched = False
-        positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-        self._max_length = min(config.max_length, positions or config.max_length)
+        self.max_length = fitting_length(model, config.max_length)
         self._set_data(retain, guard)
         if passes is None and batch_size is not None:
             passes = Passes(
@@ -130,6 +136,9 @@ class Unlearner(ABC, Generic[S]):
         if retain is not None:
             self._passes_for_data()
         self._guard_loss: float | None = None
+        self._counts_drift = False
+        # The guard loss of the untouched model, where the total drift counts from.
+        self.untouched_guard_loss: float | None = None
 
     # For methods to define
 
@@ -217,6 +226,7 @@ class Unlearner(ABC, Generic[S]):
         (forget,) = self.prepare([request])
         with frozen(self.model), Account(self.model) as account:
             try:
+                self._measure_untouched(say, account)
                 proposal = self._propose(request.id, forget, say, account)
             except RuntimeError as error:
                 if not is_out_of_memory(error):
@@ -246,6 +256,26 @@ class Unlearner(ABC, Generic[S]):
             self.is_untouched = False
             self.restore(proposal.state)
             self._guard_loss = proposal.outcome.guard_loss_after
+
+    def count_drift(self, untouched: float | None) -> None:
+        """Hold requests to `drift_limit` too, counted from the untouched model's guard loss.
+
+        If that is not known, the next request measures it. A session calls this; without it no
+        limit acts on the whole stream.
+        """
+        self._counts_drift = True
+        self.untouched_guard_loss = untouched
+
+    def drift(self, guard_loss: float) -> Drift | None:
+        """Return the total drift at a guard loss, if the untouched model's is known."""
+        untouched = self.untouched_guard_loss
+        return None if untouched is None else Drift(untouched, guard_loss, self.drift_limit)
+
+    @property
+    def drift_limit(self) -> float | None:
+        """The limit on the total drift, if one acts."""
+        acts = self._counts_drift and self.config.use_guard
+        return getattr(self.config, "drift_limit", None) if acts else None
 
     def snapshot(self) -> S:
         """Return the current state, which is immutable."""
@@ -282,7 +312,7 @@ class Unlearner(ABC, Generic[S]):
 
     def encode(self, examples: Sequence[Example], label: str) -> list[Encoded]:
         """Return the tokens of examples; an error names the one at fault."""
-        return encode_all(examples, self.tokenizer, self._max_length, label)
+        return encode_all(examples, self.tokenizer, self.max_length, label)
 
     def save(self, path: Path) -> None:
         """Write the current state to a safetensors file."""
@@ -323,7 +353,24 @@ class Unlearner(ABC, Generic[S]):
             raise InputError(
                 f"the guard loss is {self._guard_loss} before the request; nothing was changed"
             )
+        if self._counts_drift and self.untouched_guard_loss is None:
+            self.untouched_guard_loss = self._guard_loss
+        if self._guard_loss > self._drift_ceiling:
+            drift = self.drift(self._guard_loss)
+            assert drift is not None
+            raise InputError(f"nothing was changed: {drift.words}. {MAKES_ROOM}")
         return self._guard_loss
+
+    def _measure_untouched(self, say: Report, account: Account) -> None:
+        """Measure the untouched model's guard loss, unless the request's own check tells it."""
+        if self._counts_drift and self.untouched_guard_loss is None and not self.is_untouched:
+            with self.untouched():
+                self.untouched_guard_loss = self._timed_guard_loss(say, account)
+
+    @property
+    def _drift_ceiling(self) -> float:
+        """The largest guard loss of the whole stream."""
+        return drift_ceiling(self.untouched_guard_loss, self.drift_limit)
 
     def _timed_guard_loss(self, say: Report, account: Account) -> float:
         with account.time("guard"):

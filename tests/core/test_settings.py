@@ -33,17 +33,17 @@ def test_a_setting_without_effect_under_a_step_is_refused_with_the_reason(step, 
 
 
 def test_the_default_shows_only_what_acts():
-    assert len(fields(TFRConfig)) == 56
+    assert len(fields(TFRConfig)) == 57
     # Of the paper's and the Fisher step, and of the calibrated one.
-    assert len(TFRConfig().effective()) == 56 - 9 - 3
-    assert len(TFRConfig.paper().effective()) == 56 - 17 - 3
+    assert len(TFRConfig().effective()) == 57 - 9 - 3
+    assert len(TFRConfig.paper().effective()) == 57 - 17 - 3
     # Of the paper's and the Fisher step, and of the default's goal.
-    assert len(TFRConfig.preset("calibrated").effective()) == 56 - 9 - 5
+    assert len(TFRConfig.preset("calibrated").effective()) == 57 - 9 - 5
 
 
 def test_another_step_drops_what_acted_before():
     changed = TFRConfig.preset("fisher").with_overrides(["step=solve", "budget=none"])
-    assert changed == TFRConfig(guard_relative=0.15, steps=4, backtracks=4)
+    assert changed == TFRConfig(guard_relative=0.15, steps=4, backtracks=4, drift_limit=17)
 
 
 def test_a_record_may_hold_settings_without_effect():

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tfrnet.cli.output import Output
 from tfrnet.core.settings import Settings
+from tfrnet.data.cautions import cautions
 from tfrnet.data.requests import Request, read_examples, refuse_overlap, refuse_shared
 from tfrnet.method import DEFAULT, find_method
 from tfrnet.models.bundled import described
@@ -93,6 +94,7 @@ def open_session(
             retain,
             guard=guard,
             holdout=holdout,
+            audit=not options.no_audit,
             method=options.method,
             config=config,
             seed=options.seed,
@@ -105,6 +107,8 @@ def open_session(
             team=team,
         )
         until_handed_over.pop_all()
+    for line in cautions(requests, retain, guard, bool(holdout)):
+        output.note(f"tfrnet: warning: {line}")
     return session
 
 

@@ -152,17 +152,6 @@ def outcome_line(outcome: Outcome) -> str:
     )
 
 
-def holdout_words(values: Mapping[str, Any]) -> str:
-    """Return in a few words what a request did to the hold-out data, and all before it."""
-    from tfrnet.audit.change import Change
-
-    change = Change.from_dict(values)
-    return (
-        f"loss {change.loss_before:.3f} -> {change.loss_after:.3f} ({change.words}; "
-        f"{change.loss_untouched:.3f} untouched, {change.examples} examples)"
-    )
-
-
 def short_record(record: Mapping[str, Any], full: bool) -> dict[str, Any]:
     """Return a request's record for a program, without its long list unless that is asked for."""
     return {name: value for name, value in record.items() if full or name != "top_channels"}

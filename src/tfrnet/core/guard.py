@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Protocol
 
+from tfrnet.core.drift import MAKES_ROOM
+
 # A shortened step aims a little below the limit, so that rounding does not waste it.
 _AIM = 0.9
 
@@ -18,6 +20,8 @@ class Verdict:
     after: float
     limit: float
     what: str = "guard loss"
+    # Whether the limit is that of the whole stream, not of this request.
+    of_stream: bool = False
 
     @property
     def accepted(self) -> bool:
@@ -33,10 +37,11 @@ class Verdict:
             return "guard off"
         if self.accepted:
             return f"{self.what} within tolerance"
-        return (
-            f"{self.what} would rise from {self.before:.4f} to {self.after:.4f}, "
-            f"over the limit {self.limit:.4f}"
-        )
+        rise = f"{self.what} would rise from {self.before:.4f} to {self.after:.4f}"
+        if self.of_stream:
+            limit = f"over the limit {self.limit:.4f} of the whole stream (drift_limit)"
+            return f"{rise}, {limit}. {MAKES_ROOM}"
+        return f"{rise}, over the limit {self.limit:.4f}"
 
     def shrink(self, largest: float) -> float:
         """Return the share of a refused step to try next, at most `largest`.
@@ -70,7 +75,14 @@ class GuardSettings(Protocol):
         """The largest absolute rise of the guard loss."""
 
 
-def judge(before: float, after: float, settings: GuardSettings) -> Verdict:
-    """Return the guard's verdict on a request; `use_guard=False` accepts any finite loss."""
+def judge(
+    before: float, after: float, settings: GuardSettings, ceiling: float = math.inf
+) -> Verdict:
+    """Return the guard's verdict on a request; `use_guard=False` accepts any finite loss.
+
+    `ceiling` is the largest guard loss of the whole stream.
+    """
+    if not settings.use_guard:
+        return Verdict(before, after, math.inf)
     limit = guard_limit(before, settings.guard_relative, settings.guard_absolute)
-    return Verdict(before, after, limit if settings.use_guard else math.inf)
+    return Verdict(before, after, min(limit, ceiling), of_stream=ceiling < limit)

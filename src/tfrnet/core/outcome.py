@@ -22,7 +22,9 @@ class Outcome:
     `seconds` are by stage, with their `total`. `memory` is in bytes: `peak` while the request ran,
     `before` it began, and `state`, the size of what is committed. `details` is what a method adds.
     `holdout` is the loss on the user's own hold-out data, empty if there is none: of the untouched
-    model, before and after the request, and the standard error of the change.
+    model, before and after the request, and the standard error of the change. `audit` are the
+    figures of `tfrnet.audit.figures`, empty without an audit. `answers` are a few prompts, each
+    with the model's answer before and after; they are words, so no record holds them.
     """
 
     id: str
@@ -48,6 +50,8 @@ class Outcome:
     memory: Mapping[str, int] = field(default_factory=dict)
     details: Mapping[str, Any] = field(default_factory=dict)
     holdout: Mapping[str, Any] = field(default_factory=dict)
+    audit: Mapping[str, Any] = field(default_factory=dict)
+    answers: tuple[tuple[str, str, str], ...] = ()
 
     @property
     def accepted(self) -> bool:
@@ -57,10 +61,10 @@ class Outcome:
     def to_dict(self) -> dict[str, Any]:
         """Return the record as plain JSON values; a number that is not finite becomes null."""
         values = asdict(self) | {"top_channels": list(self.top_channels)}
-        for name in ("details", "holdout"):
-            values[name] = _plain(values[name])
-        if not self.holdout:
-            del values["holdout"]
+        del values["answers"]
+        for name in ("holdout", "audit"):
+            if not values[name]:
+                del values[name]
         return _plain(values)
 
 
@@ -77,7 +81,10 @@ def verdict(record: Mapping[str, Any]) -> str:
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value
-        for name, value in values.items()
-    }
+    return {name: _plain_value(value) for name, value in values.items()}
+
+
+def _plain_value(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return _plain(value)
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -24,13 +24,17 @@ def option(
     at_most: float | None = None,
     when: Mapping[str, tuple[Any, ...]] | None = None,
     before: Any = None,
+    *,
+    fixed: bool = True,
 ) -> Any:
     """Return a field of a `Settings` class with its help text and range.
 
     `when` names the values that other fields must have for this one to have an effect. `before` is
-    the value of a setting in states and results that are older than it.
+    the value of a setting in states and results that are older than it. One that is not `fixed` may
+    be changed in the life of a state.
     """
-    metadata = {"help": text, "min": at_least, "max": at_most, "when": when or {}, "before": before}
+    metadata = {"help": text, "min": at_least, "max": at_most, "when": when or {}}
+    metadata |= {"before": before, "fixed": fixed}
     return field(default=default, metadata=metadata)
 
 
@@ -129,14 +133,24 @@ class Settings:
             for name, value in dataclasses.asdict(self).items()
         }
 
+    @classmethod
+    def changeable(cls) -> set[str]:
+        """Return the settings that may be changed in the life of a state."""
+        return {item.name for item in dataclasses.fields(cls) if not item.metadata["fixed"]}
+
     def filed_under(self) -> dict[str, Any]:
         """Return the settings that finished results are identified by.
 
         They may include settings without effect. Removing one would make all results stale. A
-        newer setting at its value of before is left out, as in results of before.
+        newer setting at its value of before is left out, as in results of before, and so is one
+        that may be changed in the life of a state: it affects no result.
         """
-        before = self._before()
-        return {n: v for n, v in self.to_dict().items() if n not in before or v != before[n]}
+        before, changeable = self._before(), self.changeable()
+        return {
+            name: value
+            for name, value in self.to_dict().items()
+            if name not in changeable and (name not in before or value != before[name])
+        }
 
     def effective(self) -> dict[str, Any]:
         """Return the settings that have an effect, given the others."""

@@ -34,7 +34,7 @@ def follow(team: Team, load: Callable[[Load], LoadedModel]) -> None:
                     observer = _begin(team, loaded, message)
                 case Restore() if observer:
                     state = observer.net.read_state(message.tensors)
-                    observer.restore(state, message.requests_seen, message.is_untouched)
+                    observer.restore(state, message.requests_seen, message.origin)
                 case Propose() if observer:
                     with team.together():
                         proposal = observer.propose(message.request)
@@ -60,6 +60,6 @@ def _begin(team: Team, loaded: LoadedModel, begin: Begin) -> Observer:
             passes=begin.passes,
             team=team,
         )
-        observer = Observer(net, begin.holdout)
+        observer = Observer(net, begin.holdout, begin.audits)
         team.agree({})
     return observer

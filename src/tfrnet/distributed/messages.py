@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from tfrnet.audit.observer import Origin
 from tfrnet.data.examples import Example
 from tfrnet.data.requests import Request
 from tfrnet.models.passes import Passes
@@ -31,6 +32,7 @@ class Begin:
     retain: Sequence[Example]
     guard: Sequence[Example]
     holdout: Sequence[Example]
+    audits: bool
     seed: int
     passes: Passes
 
@@ -41,7 +43,7 @@ class Restore:
 
     tensors: Mapping[str, torch.Tensor]
     requests_seen: int
-    is_untouched: bool
+    origin: Origin
 
 
 @dataclass(frozen=True)

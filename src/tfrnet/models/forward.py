@@ -90,6 +90,12 @@ def input_device(model: PreTrainedModel) -> torch.device:
     return device if device.type != "meta" else torch.device("cpu")
 
 
+def fitting_length(model: PreTrainedModel, wanted: int) -> int:
+    """Return the length of examples that is wanted, or the model's own limit if that is less."""
+    limit: int | None = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    return min(wanted, limit or wanted)
+
+
 @contextmanager
 def frozen(model: PreTrainedModel) -> Iterator[None]:
     """Freeze all weights and turn off dropout within a `with` block.
@@ -186,6 +192,10 @@ class Answers:
 
     losses: torch.Tensor
     given: torch.Tensor
+
+    def part(self, start: int, end: int) -> Answers:
+        """Return those of some of the examples."""
+        return Answers(self.losses[start:end], self.given[start:end])
 
 
 @torch.no_grad()

@@ -33,7 +33,8 @@ _TOLD = (
     *("outcome", "reason", "generation", "time", "method", "attempts"),
     *("forget_loss_before", "forget_loss_after", "guard_loss_before", "guard_loss_after"),
     *("retain_loss_before", "suppressed_now", "recovered", "dormant", "capacity"),
-    *("mask", "checked", "holdout", "seconds", "state_before", "state_after", "hash"),
+    *("mask", "checked", "guard_loss_untouched", "drift_limit", "holdout", "audit"),
+    *("seconds", "state_before", "state_after", "hash"),
 )
 
 

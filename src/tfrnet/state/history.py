@@ -99,6 +99,8 @@ class History:
     def _take_measures(self, entry: Mapping[str, Any]) -> None:
         """Note what a request has measured of the generation before it and of its own."""
         before, after = entry.get("guard_loss_before"), entry.get("guard_loss_after")
+        if untouched := entry.get("guard_loss_untouched"):
+            self.guard_losses.setdefault(0, untouched)
         if before is not None:
             self.guard_losses.setdefault(self.generation, before)
         if after is not None and entry["outcome"] == "accepted":

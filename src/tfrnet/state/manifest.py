@@ -120,11 +120,14 @@ class Manifest:
     ) -> None:
         """Raise if the state was made with other settings than asked for.
 
-        `made` are the manifest's settings: a field newer than the state has its value of before.
+        `made` are the manifest's settings: a field newer than the state has its value of before. A
+        setting that may be changed in the life of a state is not compared.
         """
         wanted = {} if config is None else config.to_dict()
         found = made.to_dict()
-        changed = sorted(k for k, v in wanted.items() if found.get(k) != v)
+        changed = sorted(
+            k for k, v in wanted.items() if found.get(k) != v and k not in made.changeable()
+        )
         if changed:
             name = changed[0]
             selects = name in ("target_modules", "layers")

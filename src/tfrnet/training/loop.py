@@ -143,7 +143,8 @@ class GradientUnlearner(Unlearner[TensorState]):
         with account.time("forget_loss"):
             say("measuring the forget loss")
             forget_after = self._mean_loss(forget)
-        verdict = judge(guard_before, self._timed_guard_loss(say, account), self.config)
+        guard_after = self._timed_guard_loss(say, account)
+        verdict = judge(guard_before, guard_after, self.config, self._drift_ceiling)
         problem = trained.problem or _not_finite(state, forget_after, verdict.after)
         accepted = not problem and verdict.accepted
         outcome = Outcome(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from tfrnet.core.drift import DRIFT_HELP, DRIFT_LIMIT
 from tfrnet.core.settings import Settings, option
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class TrainingSettings(Settings):
     use_guard: bool = option(False, "reject a request that raises the guard loss too much")
     guard_relative: float = option(0.05, "maximum relative rise of the guard loss per request", 0)
     guard_absolute: float = option(0.0, "maximum absolute rise of the guard loss per request", 0)
+    drift_limit: float | None = option(DRIFT_LIMIT, DRIFT_HELP, at_least=1, fixed=False)
 
     def lora(self, seed: int) -> LoraOptions:
         """Return the adapter to train."""

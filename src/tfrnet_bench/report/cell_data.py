@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tfrnet.audit.figures import Figures
 from tfrnet.core.outcome import verdict
 from tfrnet_bench.report.compact import clipped, rounded
 from tfrnet_bench.report.origin_tables import DIGEST_LENGTH
@@ -57,10 +58,20 @@ def request_data(requests: Sequence[Part]) -> dict[str, list[Any]]:
             columns[f"holdout_{name}"] = [
                 (request.get("holdout") or {}).get(name) for request in requests
             ]
+    if any(request.get("audit") for request in requests):
+        columns["gone"] = [_gone(request.get("audit")) for request in requests]
     columns["verdict"] = [verdict(request) for request in requests]
     columns["seconds"] = [request.get("seconds", {}).get("total") for request in requests]
     columns["peak"] = [request.get("memory", {}).get("peak") for request in requests]
     return columns
+
+
+def _gone(audit: Part | None) -> str:
+    """Return in how many of the wordings that an audit tried the answer is gone."""
+    if not audit:
+        return ""
+    every = Figures.from_dict(audit).all_wordings
+    return f"{every.tried - every.after} of {every.tried}"
 
 
 def _about(result: CellResult) -> list[list[str]]:

@@ -9,7 +9,7 @@ from typing import Any
 from tfrnet.audit.change import Change
 from tfrnet.masking.channel_map import channel_map
 from tfrnet.masking.strength import MaskStrength
-from tfrnet.method_state import dormant_threshold_of, has_mask, mask_of
+from tfrnet.method_state import dormant_threshold_of, drift_of, has_mask, mask_of
 from tfrnet.models.bundled import described
 from tfrnet.state.base_model import bare_name
 from tfrnet.state.store import StateStore
@@ -42,6 +42,7 @@ def state_page(folder: Path, answers: Sequence[Mapping[str, str]] = ()) -> Page:
             f"{len(requests) - accepted} rejected",
             "applied now": len(store.history.applied),
             "generation": store.generation,
+            "total drift": drift.words if (drift := drift_of(store)) else "",
             "hold-out data": _holdout(store),
             **mask_facts,
         }

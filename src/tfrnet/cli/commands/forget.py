@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tfrnet.cli import options as opt
+from tfrnet.cli.audit_lines import observed_lines
 from tfrnet.cli.opening import lead, open_session
-from tfrnet.cli.output import Output, holdout_words, outcome_line, short_record
+from tfrnet.cli.output import Output, outcome_line, short_record
 from tfrnet.cli.sharing import shared
 from tfrnet.core.errors import InterruptError
 
@@ -52,9 +53,10 @@ def _forget(
             done = "is" if session.is_applied(wanted) else "was not"
             raise InterruptError(f"interrupted: request {wanted.id!r} {done} applied") from None
         generation = session.store.generation
+        drift = session.unlearner.drift(outcome.guard_loss_after)
     output.say(outcome_line(outcome))
-    if outcome.holdout:
-        output.say(f"  hold-out: {holdout_words(outcome.holdout)}")
+    for line in observed_lines(outcome, drift):
+        output.say(line)
     record = short_record(outcome.to_dict(), full)
     output.result("forget", {"state": str(options.state), "generation": generation} | record)
     return 0 if outcome.accepted else 1

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tfrnet.cli import options as opt
-from tfrnet.cli.output import Output, holdout_words, short_record
+from tfrnet.cli.audit_lines import gone_words, holdout_words
+from tfrnet.cli.output import Output, short_record
 from tfrnet.core.outcome import verdict
 from tfrnet.masking.strength import MaskStrength
 
@@ -49,6 +50,8 @@ def _line(entry: dict[str, Any]) -> str:
     if entry["outcome"] == "rejected":
         return f"{text}{entry['reason']}"
     losses = f"forget loss {_loss(entry, 'forget_loss')}, guard loss {_loss(entry, 'guard_loss')}"
+    if audit := entry.get("audit"):
+        losses += f", {gone_words(audit)}"
     if held_out := entry.get("holdout"):
         losses += f", hold-out {holdout_words(held_out)}"
     # Methods without a mask have no such figures, and neither have ledgers of before.

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tfrnet.cli import options as opt
+from tfrnet.cli.audit_lines import observed_lines
 from tfrnet.cli.opening import lead, open_session
-from tfrnet.cli.output import Output, holdout_words, outcome_line, short_record
+from tfrnet.cli.output import Output, outcome_line, short_record
 from tfrnet.cli.sharing import shared
 from tfrnet.core.errors import InterruptError
 
@@ -77,8 +78,9 @@ def _run(
                 outcomes.append(outcome)
                 steps.advance()
                 output.say(outcome_line(outcome))
-                if outcome.holdout:
-                    output.say(f"  hold-out: {holdout_words(outcome.holdout)}")
+                drift = session.unlearner.drift(outcome.guard_loss_after)
+                for line in observed_lines(outcome, drift):
+                    output.say(line)
         except KeyboardInterrupt:
             done = sum(r.id in session.store.history.applied for r in requests)
             raise InterruptError(

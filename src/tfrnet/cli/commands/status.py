@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfrnet.cli import options as opt
-from tfrnet.cli.output import Output, holdout_words, ranges
+from tfrnet.cli.audit_lines import holdout_words
+from tfrnet.cli.output import Output, ranges
 from tfrnet.models.bundled import described
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 def command(state: opt.State = opt.DEFAULT_STATE, as_json: opt.AsJson = False) -> int:
     """Show a state: its model, method, requests, and mask if it has one."""
-    from tfrnet.method_state import strength_of
+    from tfrnet.method_state import drift_of, strength_of
     from tfrnet.state.base_model import bare_name
     from tfrnet.state.store import StateStore
 
@@ -37,6 +38,8 @@ def command(state: opt.State = opt.DEFAULT_STATE, as_json: opt.AsJson = False) -
     )
     key = _key(store)
     output.say(f"signed       {f'by key {key}' if key else 'no, so its history can be rewritten'}")
+    if drift := drift_of(store):
+        output.say(f"total drift  {drift.words}")
     if held_out := store.history.holdouts.get(store.generation):
         output.say(f"hold-out     {holdout_words(held_out)}")
     if strength:
@@ -64,12 +67,22 @@ def _values(state: Path, store: StateStore) -> dict[str, Any]:
         "requests_seen": store.position.seen,
         "applied": list(store.history.applied),
         "rejected": list(store.history.rejected),
+        "drift": _drift_figures(store),
         "holdout": store.history.holdouts.get(store.generation),
         "digest": store.position.digest,
         "key": _key(store),
         "seed": manifest.seed,
         "config": dict(manifest.config),
     }
+
+
+def _drift_figures(store: StateStore) -> dict[str, float | None] | None:
+    from tfrnet.method_state import drift_of
+
+    drift = drift_of(store)
+    if drift is None:
+        return None
+    return {"ratio": drift.ratio, "limit": drift.limit, "used": drift.used}
 
 
 def _key(store: StateStore) -> str | None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from tfrnet.core.drift import DRIFT_HELP, DRIFT_LIMIT
 from tfrnet.core.errors import InputError
 from tfrnet.core.settings import Settings, option
 
@@ -48,7 +49,12 @@ _PAPER: dict[str, Any] = {
 # The default before `solve`: cheaper, but forgets less.
 FISHER: dict[str, Any] = {"step": "fisher", "steps": 2, "budget": 2048, "backtracks": 4}
 # What `tfrnet search` chose for it.
-_TUNED_FISHER: dict[str, Any] = {"step_guard": 0.075, "steps": 4, "guard_relative": 0.15}
+_TUNED_FISHER: dict[str, Any] = {
+    "step_guard": 0.075,
+    "steps": 4,
+    "guard_relative": 0.15,
+    "drift_limit": 17,
+}
 # Settings that identify the first results even where they have no effect.
 _FILED_ANYWAY = (
     "suppress_strength",
@@ -72,6 +78,7 @@ _CALIBRATED: dict[str, Any] = {
     "retain_examples": 240,
     "retain_stiffness": 1000,
     "guard_absolute": 0.02,
+    "drift_limit": 17,
     "memory_rows": 160,
     "memory_stiffness": 10,
     "level_quantile": 0.5,
@@ -149,6 +156,7 @@ class SharedSettings(Settings):
     # Guard
     guard_relative: float = option(0.05, "maximum relative rise of the guard loss per request", 0)
     guard_absolute: float = option(0.0, "maximum absolute rise of the guard loss per request", 0)
+    drift_limit: float | None = option(DRIFT_LIMIT, DRIFT_HELP, at_least=1, fixed=False)
 
     # Ablations
     use_recovery: bool = option(True, "recover dormant channels")
@@ -376,7 +384,8 @@ class TFRConfig(
     def filed_under(self) -> dict[str, Any]:
         """Return the settings that finished results are identified by."""
         acting = self.effective()
-        values = {n: v for n, v in self.to_dict().items() if n in acting or n in _FILED_ANYWAY}
+        filed = super().filed_under()
+        values = {n: v for n, v in filed.items() if n in acting or n in _FILED_ANYWAY}
         # Results of the paper's method were saved with its single step.
         return values | ({"steps": 1} if self.step == "select" else {})
 

@@ -175,6 +175,7 @@ class TFRNet(Unlearner[ChannelState]):
         account: Account,
     ) -> Proposal[ChannelState]:
         config, state = self.config, self.state
+        guard_before = self._guard_before(say, account)
         model = TrialModel(
             mask=self.mask,
             examples=RequestExamples(
@@ -188,8 +189,8 @@ class TFRNet(Unlearner[ChannelState]):
             losses=self._losses,
             report=StepReport(say),
             cost=account,
+            ceiling=self._drift_ceiling,
         )
-        guard_before = self._guard_before(say, account)
         forget_scores, retain_scores = model.scores(
             state.mask, config.forget_ceiling, keep_examples=config.step in SOLVED
         )

@@ -6,6 +6,8 @@ minus how much it raises the retain loss, divided by how sensitive the retain lo
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from tfrnet.core.guard import Verdict, guard_limit, judge
@@ -32,7 +34,7 @@ def fisher_update(
     assert state.fisher is not None
     fisher = running_fisher(state.fisher, scores.retain.square, config.fisher_decay)
     lowered, attempts = state.mask, 0
-    verdict = judge(guard_before, guard_before, config)
+    verdict = judge(guard_before, guard_before, config, model.ceiling)
     forget, retain = scores.forget, scores.retain
     size = config.suppress_strength
     for step in range(config.steps):
@@ -46,7 +48,8 @@ def fisher_update(
         for _ in range(config.backtracks + 1):
             attempts += 1
             trial = lower(lowered, direction, size, config.dormant_threshold, config.max_sparsity)
-            tried = _judge_step(guard_before, loss, model.guard_loss(trial), config)
+            request = judge(guard_before, model.guard_loss(trial), config, model.ceiling)
+            tried = _of_step(request, loss, config)
             if tried.accepted:
                 break
             size *= tried.shrink(config.backtrack_factor)
@@ -57,14 +60,14 @@ def fisher_update(
                 moved = (trial < state.mask).nonzero().flatten()
                 return Candidate(refused, tried, moved, attempts=attempts)
             break
-        lowered, verdict = trial, judge(guard_before, tried.after, config)
+        lowered, verdict = trial, request
         # The next step starts slightly larger than the one that the guard just accepted.
         size = min(config.suppress_strength, size / config.backtrack_factor)
 
     suppressed = (lowered < state.mask).nonzero().flatten()
     mask, pool, recovered = with_recovery(state, scores, lowered, suppressed, config)
     if recovered:
-        with_recovered = judge(guard_before, model.guard_loss(mask), config)
+        with_recovered = judge(guard_before, model.guard_loss(mask), config, model.ceiling)
         if with_recovered.accepted:
             verdict = with_recovered
         else:
@@ -85,13 +88,12 @@ def step_direction(
     return fisher_direction(forget.gradient, gradient, fisher, config.fisher_damping, config.budget)
 
 
-def _judge_step(request_before: float, before: float, after: float, config: TFRConfig) -> Verdict:
-    """Return the guard's verdict on one step, by the tighter of the step's and request's limits."""
-    request = judge(request_before, after, config)
+def _of_step(request: Verdict, before: float, config: TFRConfig) -> Verdict:
+    """Return the verdict on one step, by the tighter of the step's and the request's limits."""
     step_limit = guard_limit(before, config.step_guard, 0)
     if config.use_guard and step_limit < request.limit:
-        return Verdict(before, after, step_limit, "guard loss of one step")
-    return Verdict(before, after, request.limit)
+        return Verdict(before, request.after, step_limit, "guard loss of one step")
+    return replace(request, before=before)
 
 
 def running_fisher(previous: torch.Tensor, square: torch.Tensor, decay: float) -> torch.Tensor:

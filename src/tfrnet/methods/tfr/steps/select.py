@@ -32,7 +32,7 @@ def select_update(
         )
         lowered = suppress(state.mask, selected, config.suppress_strength)
         mask, pool, recovered = with_recovery(state, scores, lowered, selected, config)
-        verdict = judge(guard_before, model.guard_loss(mask), config)
+        verdict = judge(guard_before, model.guard_loss(mask), config, model.ceiling)
         candidate = Candidate(
             ChannelState(mask, scores.trajectory, state.fisher),
             verdict,

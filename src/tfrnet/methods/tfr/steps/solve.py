@@ -119,7 +119,7 @@ class SolvedSteps:
         self._cost = move_cost(self._fisher, config)
         self._pool = recovery_pool(state, scores, config)
         self.mask, self.attempts, self.reach = state.mask, 0, config.step_margin
-        self.verdict = judge(guard_before, guard_before, config)
+        self.verdict = judge(guard_before, guard_before, config, model.ceiling)
 
     @property
     def allowed(self) -> int:
@@ -184,7 +184,7 @@ def guarded_step(
     for tries in range(1, config.backtracks + 2):
         trial = lower(mask, move, share, config.dormant_threshold, config.max_sparsity)
         losses = model.guard_losses(trial)
-        tried = judge(now.before, float(losses.mean()), config)
+        tried = judge(now.before, float(losses.mean()), config, model.ceiling)
         if tried.accepted or tries > config.backtracks:
             break
         share *= _shorter(now.after, tried, config)

@@ -1,0 +1,57 @@
+"""`tfrnet anchors`: retain lines near requests, written by the model itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tfrnet.cli import options as opt
+from tfrnet.cli.opening import DEFAULT_MODEL, load
+from tfrnet.cli.output import Output
+from tfrnet.core import files
+from tfrnet.core.errors import InputError
+
+
+def command(
+    requests: Annotated[Path, typer.Option(help="JSON Lines file of the requests.")],
+    out: Annotated[Path, typer.Option(help="New JSON Lines file for the lines.")],
+    model: opt.Model = None,
+    max_new_tokens: Annotated[int, typer.Option(min=4, help="Tokens of a line.")] = 24,
+    batch_size: Annotated[int, typer.Option(min=1, help="Lines written at once.")] = 8,
+    dtype: opt.Dtype = "auto",
+    device: opt.Device = "auto",
+    trust_remote_code: opt.TrustRemoteCode = False,
+    as_json: opt.AsJson = False,
+) -> int:
+    """Let the untouched model write lines in the language and near the topic of requests.
+
+    It continues the first words of their prompts and everyday sentences in their language. Lines
+    with an answer that is to be forgotten are left out. Read them before you add them to your
+    retain data: a model also writes what is wrong, private or on the very topic to be forgotten.
+    """
+    from tfrnet.data.anchors import anchor_prompts, anchors
+    from tfrnet.data.requests import read_requests
+
+    output = Output(as_json)
+    if out.exists():
+        raise InputError(f"{out} exists already; choose another --out")
+    wanted = read_requests(requests)
+    prompts = anchor_prompts(wanted)
+    loaded = load(
+        *(model or DEFAULT_MODEL, dtype, device, output), trust_remote_code=trust_remote_code
+    )
+    from tfrnet.models.generation import continue_texts
+
+    with output.waiting("writing"):
+        texts = continue_texts(loaded, prompts, max_new_tokens, batch_size, one_line=True)
+    found = anchors(wanted, prompts, texts)
+    if not found:
+        raise InputError("the model wrote nothing that could be used; write retain data by hand")
+    lines = "".join(json.dumps(e.to_dict(), ensure_ascii=False) + "\n" for e in found)
+    files.replace_file(out, lines.encode())
+    output.say(f"wrote {out} ({len(found)} lines; read them before you use them)")
+    output.result("anchors", {"out": str(out), "lines": len(found)})
+    return 0

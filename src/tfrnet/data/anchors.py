@@ -1,0 +1,56 @@
+"""Retain lines that a model writes itself, near requests but without what they forget."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tfrnet.data.examples import Example
+from tfrnet.data.general import general_texts
+from tfrnet.data.language import guess_language
+from tfrnet.data.requests import Request
+from tfrnet.data.words import word_ends
+
+# The model continues so many words: enough for the language and something of the topic.
+_FIRST_WORDS = 3
+# A line with fewer words says too little.
+_LEAST_WORDS = 3
+
+
+def anchor_prompts(requests: Sequence[Request]) -> list[str]:
+    """Return beginnings near requests: their first words, and everyday ones in their language."""
+    texts = [example.joined for request in requests for example in request.examples]
+    own = [_first_words(text) for text in texts]
+    languages = dict.fromkeys(guess_language(text) for text in texts)
+    everyday = [
+        _first_words(text)
+        for language in languages
+        if language
+        for text in general_texts()[language]
+    ]
+    return list(dict.fromkeys(prompt for prompt in [*own, *everyday] if prompt))
+
+
+def anchors(
+    requests: Sequence[Request], prompts: Sequence[str], texts: Sequence[str]
+) -> list[Example]:
+    """Return what a model wrote after the prompts, without what says an answer or too little."""
+    answers = {answer for request in requests for answer in _answers(request)}
+    found = []
+    for prompt, text in zip(prompts, texts, strict=True):
+        line = f"{prompt} {text}".casefold()
+        if len(word_ends(text)) >= _LEAST_WORDS and not any(answer in line for answer in answers):
+            found.append(Example(prompt, text.strip()))
+    return found
+
+
+def _answers(request: Request) -> Iterator[str]:
+    for example in request.examples:
+        if not example.is_text:
+            yield example.answer.strip().casefold()
+
+
+def _first_words(text: str) -> str:
+    """Return the first words of a text, always fewer than it has."""
+    ends = word_ends(text)
+    count = min(_FIRST_WORDS, len(ends) - 1)
+    return text[: ends[count - 1]].strip() if count > 0 else ""

@@ -1,0 +1,108 @@
+"""Warnings before harm: what in the data makes a request cost more than it has to.
+
+All of it is told from the data alone, by plain rules, and nothing is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tfrnet.data.examples import Example
+from tfrnet.data.general import NAMES
+from tfrnet.data.language import guess_language, script
+from tfrnet.data.likeness import likeness, trigrams
+from tfrnet.data.requests import Request
+from tfrnet.data.words import word_ends
+
+LEAST_RETAIN = 50
+# A retain line is near a request's example if it has this share of its trigrams.
+_NEAR = 0.35
+# A passage of more words is better forgotten in pieces.
+LONG_PASSAGE = 80
+_ANCHORS = "'tfrnet anchors' lets the model write some to choose from"
+
+
+def cautions(
+    requests: Sequence[Request],
+    retain: Sequence[Example],
+    guard: Sequence[Example] | None,
+    has_holdout: bool,
+) -> list[str]:
+    """Return what should be known before these requests are applied, each in one line."""
+    kept = [*retain, *(guard or ())]
+    return [
+        *_about_data(retain, guard, has_holdout),
+        *_about_languages(requests, kept),
+        *_about_topics(requests, kept),
+        *_about_passages(requests),
+    ]
+
+
+def _about_data(
+    retain: Sequence[Example], guard: Sequence[Example] | None, has_holdout: bool
+) -> Iterator[str]:
+    if len(retain) < LEAST_RETAIN:
+        yield (
+            f"the retain data have {len(retain)} lines; with fewer than {LEAST_RETAIN} more is "
+            "lost than has to be"
+        )
+    if has_holdout or (guard and not set(guard) <= set(retain)):
+        return
+    yield (
+        "guard and retain data are the same lines, so the guard checks only what is protected "
+        "anyway; give other lines with --guard, or measure some with --holdout"
+    )
+
+
+def _about_languages(requests: Sequence[Request], kept: Sequence[Example]) -> Iterator[str]:
+    texts = [example.joined for example in kept]
+    scripts, languages = set(map(script, texts)), set(map(guess_language, texts))
+    alone: dict[str, list[str]] = {}
+    for request in requests:
+        text = _text(request)
+        if (found := script(text)) and found not in scripts:
+            alone.setdefault(f"in {found.capitalize()} script", []).append(request.id)
+        elif (found := guess_language(text)) and found not in languages:
+            alone.setdefault(f"in {NAMES[found]}", []).append(request.id)
+    for what, ids in alone.items():
+        yield (
+            f"no retain line seems to be {what}, as {_listed(ids)}: nothing protects such text; "
+            f"{_ANCHORS}"
+        )
+
+
+def _about_topics(requests: Sequence[Request], kept: Sequence[Example]) -> Iterator[str]:
+    lines = [trigrams(example.joined) for example in kept]
+    far = [request.id for request in requests if not _is_near(request, lines)]
+    if far:
+        yield (
+            f"no retain line is near the topic of {_listed(far)} (by shared letters): related "
+            f"facts may go along; {_ANCHORS}"
+        )
+
+
+def _is_near(request: Request, lines: Sequence[frozenset[str]]) -> bool:
+    wanted = [trigrams(example.joined) for example in request.examples]
+    return any(likeness(each, line) >= _NEAR for line in lines for each in wanted)
+
+
+def _about_passages(requests: Sequence[Request]) -> Iterator[str]:
+    long = [
+        request.id
+        for request in requests
+        if any(len(word_ends(example.answer)) > LONG_PASSAGE for example in request.examples)
+    ]
+    if long:
+        yield (
+            f"{_listed(long)} has a passage of more than {LONG_PASSAGE} words, which is better "
+            "forgotten in pieces; 'tfrnet split-text' cuts it"
+        )
+
+
+def _text(request: Request) -> str:
+    return " ".join(example.joined for example in request.examples)
+
+
+def _listed(ids: Sequence[str]) -> str:
+    shown = ", ".join(ids[:3]) + (", ..." if len(ids) > 3 else "")
+    return f"request{'s' if len(ids) > 1 else ''} {shown}"

@@ -1,0 +1,90 @@
+"""Warnings before harm, from the data alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from tfrnet.data.cautions import cautions
+from tfrnet.data.examples import Example
+from tfrnet.data.language import guess_language, script
+from tfrnet.data.requests import Request
+
+COUNTRIES = ("France", "Japan", "Italy", "Egypt", "Spain", "Peru", "Chad", "Cuba", "Iran", "Iraq")
+RETAIN = [
+    Example(f"The {what} of {country} is", f"number {n}")
+    for n, country in enumerate(COUNTRIES)
+    for what in ("capital", "flag", "anthem", "longest river", "largest lake")
+]
+GUARD = [Example("Bees make", "honey")]
+NEAR = Request("near", (Example("The capital of Portugal is", "Lisbon"),))
+
+
+def said(requests: list[Request], retain=RETAIN, guard=GUARD, has_holdout=False) -> list[str]:
+    return cautions(requests, retain, guard, has_holdout)
+
+
+def test_good_data_give_no_warning() -> None:
+    assert len(RETAIN) == 50
+    assert said([NEAR]) == []
+
+
+def test_few_retain_lines() -> None:
+    (line,) = said([NEAR], RETAIN[:49])
+    assert line.startswith("the retain data have 49 lines; with fewer than 50 ")
+
+
+@pytest.mark.parametrize("guard", [None, RETAIN[:5]])
+def test_guard_and_retain_are_the_same_lines(guard) -> None:
+    (line,) = said([NEAR], guard=guard)
+    assert line.startswith("guard and retain data are the same lines")
+    assert said([NEAR], guard=guard, has_holdout=True) == []
+
+
+def test_no_retain_line_in_the_language() -> None:
+    request = Request("f", (Example("La capitale du Portugal est", "Lisbonne"),))
+    lines = said([NEAR, request])
+    assert any("no retain line seems to be in French, as request f:" in line for line in lines)
+    assert all("tfrnet anchors" in line for line in lines)
+    french = Example("La couleur de la place dans le village est", "grise")
+    assert not any("French" in line for line in said([request], [*RETAIN, french]))
+
+
+def test_no_retain_line_in_the_script() -> None:
+    request = Request("r", (Example("Столица Португалии", "Лиссабон"),))
+    assert any("in Cyrillic script, as request r" in line for line in said([request]))
+
+
+def test_no_retain_line_near_the_topic() -> None:
+    far = [Request(f"far-{n}", (Example("Jane Roe lives in", "Ohio"),)) for n in range(5)]
+    (line,) = [line for line in said([NEAR, *far]) if "topic" in line]
+    assert "near the topic of requests far-0, far-1, far-2, ... " in line
+
+
+def test_a_long_passage() -> None:
+    text = "The capital of France is far away. " * 20
+    request = Request("long", (Example("", text, is_text=True),))
+    (line,) = said([request])
+    assert line.startswith("request long has a passage of more than 80 words")
+    assert "tfrnet split-text" in line
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("The capital of Portugal is Lisbon", "english"),
+        ("La capitale du Portugal est Lisbonne", "french"),
+        ("Die Hauptstadt von Portugal ist Lissabon", "german"),
+        ("La capital de España es Madrid", "spanish"),
+        ("My phone number is 555-1234", ""),  # too little to tell
+        ("Столица России", ""),
+        ("", ""),
+    ],
+)
+def test_a_language_is_guessed_only_where_one_stands_out(text: str, language: str) -> None:
+    assert guess_language(text) == language
+
+
+def test_scripts() -> None:
+    assert script("Paris 2024") == "latin"
+    assert script("Москва and") == "cyrillic"
+    assert script("123 ...") == ""
