@@ -184,7 +184,7 @@ def test_run_says_what_it_repaired(tfrnet: Tfrnet, files: Files) -> None:
     result = tfrnet("run", "--stream", files.stream, *files.opening(), "--json")
     assert result.code == 0
     assert result.json["generation"] == 3
-    (note,) = result.err.splitlines()
+    (note,) = result.unexpected
     assert note == f"repaired {files.state}: cut off a torn last line of ledger.jsonl (13 bytes)"
 
 
@@ -344,7 +344,7 @@ def test_ctrl_c_is_one_line_and_130(
     }
     result = tfrnet(command, *options[command])
     assert (result.code, result.out) == (130, "prompt  x\n" if command == "generate" else "")
-    (line,) = result.err.splitlines()
+    (line,) = result.unexpected
     assert "interrupted" in line
     StateStore.open(files.state, write=True).close()  # the lock was given back
     assert not (tmp_path / "exported").exists()
