@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tfrnet.cli.main import main
-from tfrnet.demo.story import prepare_folder
+from tfrnet.demo.story import prepare_folder, quick
+from tfrnet.methods.tfr.config import TFRConfig
 
 
 @pytest.mark.real
@@ -47,6 +48,23 @@ def test_a_folder_that_is_not_the_demos_is_left_alone(tmp_path, monkeypatch, cap
 def test_an_unknown_topic_is_refused_with_the_list(tmp_path, monkeypatch, capsys):
     assert run_main(monkeypatch, "demo", "--out", tmp_path / "x", "--topic", "cooking") == 2
     assert "capitals" in capsys.readouterr().err
+
+
+def test_an_unknown_preset_is_refused_before_anything_is_written(tmp_path, monkeypatch, capsys):
+    assert run_main(monkeypatch, "demo", "--out", tmp_path / "x", "--preset", "best") == 2
+    assert "unknown preset 'best'" in capsys.readouterr().err
+    assert not (tmp_path / "x").exists()
+
+
+def test_presets_of_the_demo_differ_from_the_named_ones_only_in_what_makes_it_quick():
+    def changes(preset):
+        named = TFRConfig.preset(preset).to_dict()
+        return {name: v for name, v in quick(preset).to_dict().items() if v != named[name]}
+
+    small = {"guard_examples": 16, "retain_examples": 16}
+    assert changes("default") == small | {"step_margin": 6}
+    assert changes("paper") == small
+    assert changes("calibrated") == small | {"retain_examples": 64, "hold_rivals": False}
 
 
 def test_somebody_elses_demo_json_is_no_licence_to_delete(tmp_path, monkeypatch):

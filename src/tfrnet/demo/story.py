@@ -23,11 +23,13 @@ from tfrnet.session import Session
 
 _MARKER = "demo.json"
 _MADE_BY = {"made_by": "tfrnet demo"}
-_QUICK: dict[str, Any] = {
-    "guard_examples": 16,
-    "retain_examples": 16,
-    "steps": 4,
-    "step_margin": 6,
+# Fewer examples than usual, so that two cores need only minutes.
+_QUICK: dict[str, Any] = {"guard_examples": 16, "retain_examples": 16}
+# By step. Solved ones are shorter: fewer examples show less of what a long step would damage.
+# Calibrated ones do without the costliest rows, 16 other answers to each prompt.
+_QUICK_STEP: dict[str, dict[str, Any]] = {
+    "solve": {"steps": 4, "step_margin": 6},
+    "calibrate": {"retain_examples": 64, "hold_rivals": False},
 }
 _NEW_TOKENS = 12
 
@@ -85,8 +87,21 @@ def _is_demo(folder: Path) -> bool:
         return False
 
 
+def quick(preset: str) -> TFRConfig:
+    """Return the settings of a preset for the demo."""
+    config = TFRConfig.preset(preset)
+    return TFRConfig.from_dict(
+        {**TFRConfig.presets()[preset], **_QUICK, **_QUICK_STEP.get(config.step, {})}
+    )
+
+
 def tell(
-    loaded: LoadedModel, name: str, parts: DemoSplit, folder: Path, listener: Listener
+    loaded: LoadedModel,
+    name: str,
+    parts: DemoSplit,
+    folder: Path,
+    listener: Listener,
+    config: TFRConfig,
 ) -> Story:
     """Run the demo on a loaded model."""
     start = time.perf_counter()
@@ -98,9 +113,6 @@ def tell(
     listener.measured(before)
     said_before = continue_texts(loaded, prompts, _NEW_TOKENS)
     outcomes = []
-    # Fewer examples than usual, so that two cores need only a few minutes; shorter steps, since
-    # fewer examples show less of what a long step would damage.
-    config = TFRConfig(**_QUICK)
     with Session(
         loaded.model,
         loaded.tokenizer,

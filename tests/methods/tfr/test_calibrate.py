@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 
 import pytest
@@ -10,11 +11,12 @@ import torch
 
 from tests import tiny
 from tfrnet import TFRConfig, TFRNet
-from tfrnet.data.examples import Encoded
+from tfrnet.data.examples import Encoded, Example
+from tfrnet.data.requests import Request
 from tfrnet.masking.mask import ChannelMask
 from tfrnet.methods.tfr.scoring import ExampleGradients, ScoreOptions
 from tfrnet.methods.tfr.steps import calibrate
-from tfrnet.methods.tfr.steps.calibrate import mixed
+from tfrnet.methods.tfr.steps.calibrate import above_note, mixed, shortfall_of
 from tfrnet.methods.tfr.steps.levels import (
     form_of,
     level_of,
@@ -24,6 +26,7 @@ from tfrnet.methods.tfr.steps.levels import (
 )
 from tfrnet.methods.tfr.steps.neighbours import likeness, nearest_to_any, prompt_states
 from tfrnet.methods.tfr.steps.solve import RetainConstraints, wanted_falls
+from tfrnet.methods.tfr.trial_model import TrialModel
 
 PROMPT = (9, 8)
 FULL = {"give_back": True, "hold_rivals": True, "level_quantile": 0.5}
@@ -145,6 +148,21 @@ def test_a_request_lowers_answers_within_the_mask(tokenizer, more) -> None:
     assert (state.forgotten is None) == (more.get("memory_rows") == 0)
 
 
+def test_what_the_model_never_knew_needs_no_step(tokenizer) -> None:
+    """The answer is the least likely of all that the retain data shows after its prompt."""
+    model = tiny.make_trained_model()
+    net = TFRNet(model, tokenizer, RETAIN, TFRConfig.preset("calibrated"), batch_size=4)
+    answers = {example.answer for example in RETAIN}
+    asked = [Example("Item 3 of the old box is", answer) for answer in sorted(answers)]
+    (encoded,) = net.prepare([Request("all", tuple(asked))])
+    losses = net._losses(encoded)
+    outcome = net.forget(Request("unknown", (asked[int(losses.argmax())],)))
+    net.detach()
+    assert outcome.accepted
+    assert outcome.reason == "nothing to do: every example is at its level already"
+    assert bool((net.state.mask == 1).all())
+
+
 def test_where_all_is_unknown_already_nothing_moves(tokenizer, monkeypatch) -> None:
     monkeypatch.setattr(calibrate, "level_of", lambda *_: 100.0)
     (outcome,), state = forget(tokenizer)
@@ -162,6 +180,53 @@ def test_a_guard_that_allows_nothing_rejects(tokenizer) -> None:
     (outcome,), state = forget(tokenizer, guard_relative=0, backtracks=0)
     assert not outcome.accepted
     assert bool((state.mask == 1).all())
+
+
+def test_a_request_that_the_guard_stops_short_is_rejected_with_how_far_it_came(tokenizer) -> None:
+    tight = {"guard_relative": 0.03, **FULL}
+    (partly,), moved = forget(tokenizer, **tight)
+    assert partly.accepted
+    assert partly.reason == "3 of 3 examples above their level"
+    assert bool((moved.mask < 1).any())
+    (outcome,), state = forget(tokenizer, least_reached=0.5, **tight)
+    assert not outcome.accepted
+    assert outcome.reason.startswith(
+        "only 0 of 3 examples reached their level, fewer than least_reached=0.5 asks for; the "
+        "others are "
+    )
+    # What it would have come to is on record; nothing was changed.
+    assert outcome.forget_loss_after == partly.forget_loss_after
+    assert outcome.guard_loss_after == partly.guard_loss_after
+    assert bool((state.mask == 1).all())
+    assert state.forgotten is not None
+    assert not bool(state.forgotten.any())
+
+
+def test_how_far_a_request_came_is_counted_by_hand() -> None:
+    over = torch.tensor([0.0, 1.0, 3.0, 0.0])
+    assert above_note(over) == "2 of 4 examples above their level"
+    assert shortfall_of(over, 0.5) == ""
+    assert shortfall_of(over, 0.75) == (
+        "only 2 of 4 examples reached their level, fewer than least_reached=0.75 asks for; the "
+        "others are 2.0 log-odds above it on average"
+    )
+    assert above_note(torch.zeros(2)) == ""
+    assert shortfall_of(torch.zeros(2), 1.0) == ""
+
+
+def test_a_step_is_followed_by_one_pass_over_the_forget_examples(tokenizer, monkeypatch) -> None:
+    masks: list[torch.Tensor] = []
+    real = TrialModel.forget_gradients
+
+    def counted(self, mask, objective):
+        masks.append(mask)
+        return real(self, mask, objective)
+
+    monkeypatch.setattr(TrialModel, "forget_gradients", counted)
+    (outcome,), _ = forget(tokenizer, steps=2)
+    assert outcome.attempts == 2
+    assert len(masks) == 3
+    assert not any(torch.equal(a, b) for a, b in itertools.pairwise(masks))
 
 
 @pytest.mark.slow
@@ -205,5 +270,6 @@ def test_the_preset_is_the_variant_that_was_measured() -> None:
         "guard_absolute": 0.02,
         "memory_rows": 160,
         "memory_stiffness": 10.0,
+        "least_reached": 0.5,
         **FULL,
     }

@@ -20,11 +20,16 @@ def command(
         "tfrnet-demo"
     ),
     topic: Annotated[str, typer.Option(help="Topic of the facts to forget.")] = "capitals",
+    preset: Annotated[
+        str,
+        typer.Option(help="Settings of the method: default, tuned, paper, fisher or calibrated."),
+    ] = "default",
     as_json: opt.AsJson = False,
 ) -> int:
     """Watch the default model forget 40 facts in five requests and keep the rest.
 
-    Takes two to three minutes on two CPU cores and downloads nothing.
+    Takes two to three minutes on two CPU cores, longer with --preset calibrated, and downloads
+    nothing.
     """
     from tfrnet.core.errors import InputError
     from tfrnet.demo.corpus import load_facts, split
@@ -37,8 +42,17 @@ def command(
     parts = split(facts, topic)
     if not parts.same_topic:
         raise InputError(f"topic {topic!r} has too few facts for five requests; try capitals")
-    from tfrnet.demo.story import Accuracies, Listener, check_folder, prepare_folder, summary, tell
+    from tfrnet.demo.story import (
+        Accuracies,
+        Listener,
+        check_folder,
+        prepare_folder,
+        quick,
+        summary,
+        tell,
+    )
 
+    config = quick(preset)
     check_folder(out)
     output.say(f"{len(facts)} facts in {len(topics)} topics; to be forgotten: 40 about {topic}")
     loaded = load(DEFAULT_MODEL, "auto", "cpu", output)
@@ -58,7 +72,7 @@ def command(
             steps.advance()
 
         listener = Listener(steps.stage, measured, request_done)
-        story = tell(loaded, DEFAULT_MODEL, parts, out, listener)
+        story = tell(loaded, DEFAULT_MODEL, parts, out, listener, config)
     _show(story, topic, out, output)
     output.result("demo", {"out": str(out)} | summary(story))
     return 0

@@ -84,6 +84,7 @@ _CALIBRATED: dict[str, Any] = {
     "level_quantile": 0.5,
     "give_back": True,
     "hold_rivals": True,
+    "least_reached": 0.5,
 }
 # The steps that solve for the smallest move.
 SOLVED = ("solve", "calibrate")
@@ -348,6 +349,13 @@ class CalibrateSettings(Settings):
         False,
         "hold other answers to the request's prompts in place, so that its own answers fall "
         "relative to them",
+    )
+    least_reached: float = option(
+        0.0,
+        "a request is rejected if a smaller share of its examples can be lowered to its level "
+        "within the guard; 0 accepts any",
+        0,
+        1,
     )
 
 

@@ -201,7 +201,7 @@ class TFRNet(Unlearner[ChannelState]):
             say("measuring the forget loss")
             self.mask.set(candidate.state.mask)
             forget_after = self._mean_loss(forget)
-        after = candidate.state if candidate.verdict.accepted else state
+        after = candidate.state if candidate.accepted else state
         outcome = self._outcome(name, scores, candidate, after, guard_before, forget_after)
         return Proposal(after, outcome)
 
@@ -219,7 +219,7 @@ class TFRNet(Unlearner[ChannelState]):
         top = torch.sort(scores.chi, descending=True, stable=True).indices[:TOP_CHANNELS]
         return Outcome(
             id=name,
-            outcome="accepted" if candidate.verdict.accepted else "rejected",
+            outcome="accepted" if candidate.accepted else "rejected",
             reason=candidate.reason,
             forget_loss_before=scores.forget.loss,
             forget_loss_after=forget_after,

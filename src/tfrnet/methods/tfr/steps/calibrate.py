@@ -131,20 +131,41 @@ def calibrate_update(
         rivals=calibration.rivals if config.hold_rivals else (),
     )
     odds, targets = calibration.odds, calibration.odds.targets(model.examples.forget)
+    forget = model.forget_gradients(steps.mask, odds.values)
     for number in range(steps.allowed):
         model.report.begin(number + 1, steps.allowed)
-        forget = model.forget_gradients(steps.mask, odds.values)
         falls = wanted_falls(forget.values, targets.to(forget.values), steps.reach)
         if not bool((falls > 0).any()) or steps.reach < _LEAST_REACH:
             break
         if not steps.take(forget.gradients, falls).verdict.accepted:
             # The guard's tolerance is used up, so some examples stay above their level.
             break
-    remembered, note = state.forgotten, steps.idle_reason("at its level")
-    if steps.attempts and steps.verdict.accepted:
         forget = model.forget_gradients(steps.mask, odds.values)
+    if not steps.attempts:
+        return steps.candidate(state.forgotten, steps.idle_reason("at its level"))
+    remembered, note, shortfall = state.forgotten, "", ""
+    if steps.verdict.accepted:
         if remembered is not None:
             remembered = with_rows(remembered, forget.gradients)
-        above = int((forget.values > targets.to(forget.values)).sum())
-        note = f"{above} of {len(targets)} examples above their level" if above else ""
-    return steps.candidate(remembered, note)
+        over = (forget.values - targets.to(forget.values)).clamp(min=0)
+        note, shortfall = above_note(over), shortfall_of(over, config.least_reached)
+    return steps.candidate(remembered, note, shortfall)
+
+
+def above_note(over: torch.Tensor) -> str:
+    """Return how many examples are above their level, given by how much; nothing if none is."""
+    above = int((over > 0).sum())
+    return f"{above} of {len(over)} examples above their level" if above else ""
+
+
+def shortfall_of(over: torch.Tensor, least: float) -> str:
+    """Return how far a request came that took too few examples to their level; else nothing."""
+    above = over[over > 0]
+    reached = len(over) - len(above)
+    if reached >= least * len(over):
+        return ""
+    return (
+        f"only {reached} of {len(over)} examples reached their level, fewer than "
+        f"least_reached={least:g} asks for; the others are {float(above.mean()):.1f} log-odds "
+        "above it on average"
+    )

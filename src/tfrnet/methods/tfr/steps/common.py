@@ -28,7 +28,10 @@ class RiskScores:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A candidate for the new state, with the guard's verdict."""
+    """A candidate for the new state, with the guard's verdict.
+
+    `shortfall` says that it forgets too little to be accepted, though the guard would.
+    """
 
     state: ChannelState
     verdict: Verdict
@@ -37,11 +40,18 @@ class Candidate:
     recovered: int = 0
     attempts: int = 1
     note: str = ""
+    shortfall: str = ""
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the guard agrees and enough is forgotten."""
+        return self.verdict.accepted and not self.shortfall
 
     @property
     def reason(self) -> str:
-        """The verdict in words, or why an accepted request changed little or nothing."""
-        return self.note if self.note and self.verdict.accepted else self.verdict.reason
+        """The verdict in words, or why a request is rejected or changed little or nothing."""
+        said = (self.shortfall or self.note) if self.verdict.accepted else ""
+        return said or self.verdict.reason
 
 
 def score_risk(

@@ -151,7 +151,9 @@ class SolvedSteps:
             return "nothing to do: the budget is 0"
         return f"nothing to do: every example is {low_enough} already"
 
-    def candidate(self, remembered: torch.Tensor | None, note: str) -> Candidate:
+    def candidate(
+        self, remembered: torch.Tensor | None, note: str, shortfall: str = ""
+    ) -> Candidate:
         """Return the state with the mask as it is now."""
         before = self._state.mask
         return Candidate(
@@ -162,6 +164,7 @@ class SolvedSteps:
             int((self.mask > before).sum()),
             self.attempts,
             note,
+            shortfall,
         )
 
 
