@@ -53,7 +53,7 @@ def test_the_card_tells_what_it_is(tfrnet: Tfrnet, files: Files, tmp_path: Path,
     store = StateStore.open(files.state)
     assert card.startswith("---\nlibrary_name: ")
     for words in (
-        f"`{files.model}`",
+        f"`{files.model.name}`",
         store.manifest.fingerprint,
         "2 applied, 0 rejected",
         "method | `tfr`",
@@ -64,6 +64,7 @@ def test_the_card_tells_what_it_is(tfrnet: Tfrnet, files: Files, tmp_path: Path,
         "Less likely is not unknown",
     ):
         assert words in card, words
+    assert str(files.model.parent) not in card
     assert ("can be taken off" in card) == (form == "ia3")
     # Neither words nor ids of a request leave the state.
     assert not any(word in card for word in ("request-0", "request-1", "Item 1000", "old box"))

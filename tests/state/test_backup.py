@@ -350,5 +350,6 @@ def test_each_old_generation_is_gone_for_good_before_the_next_goes(
     )
     with StateStore.open(folder, write=True) as store:
         store.prune(2)
+    monkeypatch.undo()  # before the folder goes
     removals = ["00000001.safetensors", "generations", "00000002.safetensors", "generations"]
     assert [name for name in seen if name != "state"] == removals

@@ -50,7 +50,7 @@ def command(
         raise InputError(f"{state} holds a state already; an import makes a new one")
     kept = read_examples(retain)
     watched = read_examples(guard) if guard else None
-    name = model_name(model or found.facts["base_model"], None)
+    name = model_name(model or _base_of(adapter, found.facts["base_model"]), None)
     loaded = load(name, dtype, device, output, trust_remote_code=trust_remote_code)
     from tfrnet.models.fingerprint import fingerprint
 
@@ -60,6 +60,15 @@ def command(
     output.say(f"imported {adapter} as generation 1 of {state}: {changed} changed channels")
     output.result("import", {"state": str(state), "adapter": str(adapter), "digest": digest})
     return 0
+
+
+def _base_of(adapter: Path, name: str) -> str:
+    """Return where an adapter's base model lies, if it is a local one, or its name."""
+    from tfrnet.models.adapters import base_of
+    from tfrnet.state.base_model import bare_name
+
+    place = base_of(adapter)
+    return place if bare_name(place) == name else name
 
 
 def _take_in(
