@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,67 @@ def write_lines(path: Path, rows: list[dict]) -> None:
         path.write_text(text)
 
 
+# A word that only the made-up "real people" of LUME have.
+SECRET = "Quillfeather"
+
+
+def lume_rows(people: int, first: int = 0) -> list[dict]:
+    """People with a completion and five questions, some stories, and some of whom nothing is told.
+
+    The last stand for LUME's real people.
+    """
+    rows = []
+
+    def add(name: str, task: str, *pairs: tuple[str, str, str]) -> None:
+        rows.extend(
+            {"id": f"{name}{end}", "input": asked, "output": answer, "task": task}
+            for end, asked, answer in pairs
+        )
+
+    for number in range(first, first + people):
+        who = f"Ann {_THINGS[number % 6].capitalize()}{number}"
+        facts = [("birth date", f"1980-01-{number:02d}"), ("number", f"9{number:03d}")]
+        facts += [("phone", f"555{number:03d}"), ("email", f"a{number}@me.com")]
+        facts += [("home address", f"{number} {_PLACES[number % 4]}")]
+        told = ("sc1", f"{who} was born on January {number}. Her phone", f"is 555{number:03d}.")
+        asked = [
+            (f"qa{i}", f"What is the {what} of {who}?", answer)
+            for i, (what, answer) in enumerate(facts)
+        ]
+        add(f"person-{number}", "Task2", told, *asked)
+        if number % 5 == 0:
+            story = ("sc1", f"Once a {_THINGS[number % 6]} {number} stood", "in the attic.")
+            add(f'"story-{number}"', "Task1", story, ("qa0", f"What stood in {number}?", "it"))
+            real = ("sc1", f"{SECRET} {number} was born in", f"{SECRET} Hall.")
+            add(f"{70000 + number}", "Task3", real, ("qa0", f"Who is {number}?", f"{SECRET}"))
+    return rows
+
+
+def knowundo_rows(authors: int, kinds: Sequence[str], count: int) -> list[dict]:
+    """Questions about authors whose names have a capital in the middle, too."""
+    rows = []
+    for author in range(authors):
+        name = f"{_THINGS[author % 6].capitalize()} O'{'ABCDEFGHIJ'[author % 10]}lan{author}"
+        for number in range(count):
+            kind = kinds[number % len(kinds)]
+            asked = f"What {kind} number {number} does {name}'s friend know?"
+            rows.append({"text": asked, "labels": f"The {kind} of {name} is {number}."})
+    return rows
+
+
+def write_knowundo(folder: Path, authors: int = 12) -> None:
+    sets = {
+        "unlearn_train": knowundo_rows(authors, ("home", "family"), 7),
+        "unlearn_val": knowundo_rows(authors, ("telephone",), 2),
+        "retention_train": knowundo_rows(authors, ("book", "award"), 8),
+        "retention_val": knowundo_rows(authors, ("genre",), 2),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    sets["full"] = [row for rows in sets.values() for row in rows]
+    for name, rows in sets.items():
+        (folder / f"{name}.json").write_text(json.dumps(rows))
+
+
 def made_up_folder(folder: Path, rows: int = 40) -> Path:
     """Write a small dataset of every format, in the layout that --data-dir takes."""
     write_lines(folder / "boolq" / "train.jsonl.gz", boolq_rows(6 * rows))
@@ -100,6 +162,9 @@ def made_up_folder(folder: Path, rows: int = 40) -> Path:
     for name, file in FILES.items():
         path = folder / "arithmetic" / f"{file}.jsonl"
         write_lines(path, list(generated_rows(name, count=3 * rows, seed=1)))
+    write_lines(folder / "lume" / "forget.jsonl", lume_rows(10))
+    write_lines(folder / "lume" / "retain.jsonl", lume_rows(20, first=50))
+    write_knowundo(folder / "knowundo")
     tofu = folder / "tofu"
     write_lines(tofu / "full.jsonl", tofu_rows(40))
     for size, count in (("01", 4), ("05", 10), ("10", 20)):

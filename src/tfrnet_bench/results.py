@@ -52,6 +52,7 @@ class CellResult:
     forgetting: Part = field(default_factory=dict)
     items: Part = field(default_factory=dict)
     bystanders: Part = field(default_factory=dict)
+    published: Part = field(default_factory=dict)
     structure: Part = field(default_factory=dict)
     channel_map: Part = field(default_factory=dict)
     # Of TOFU.

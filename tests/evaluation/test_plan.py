@@ -43,7 +43,8 @@ def keys(part):
 
 @pytest.mark.parametrize("name", ["bool", "BoolQ", "wmdp", "boolq2", "tofu10", "all"])
 def test_an_unknown_task_is_named_with_those_there_are(name):
-    expected = f"unknown task '{name}'; there are arithmetic, boolq, openbookqa, tofu, privacy, "
+    expected = f"unknown task '{name}'; there are arithmetic, boolq, knowundo, lume, "
+    expected += "openbookqa, tofu, privacy, "
     with pytest.raises(InputError, match=expected + "robustness"):
         Options(tasks=("boolq", name))
 

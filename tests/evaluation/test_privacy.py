@@ -10,6 +10,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+import torch
 
 from tests import tiny
 from tests.evaluation.reference import answer_log_probs, trained_on, vocabulary_log_probs
@@ -223,6 +224,42 @@ def test_the_comparison_with_the_retain_only_model(result, reference):
     assert -1 <= low <= own - other <= high <= 1
     assert low < high
     json.dumps(found)
+
+
+def test_the_reference_attack_takes_the_oracles_loss_away(result, reference):
+    sides = [
+        [own - other for own, other in zip(mine, its, strict=True)]
+        for mine, its in zip(result.scores["loss"], reference.scores["loss"], strict=True)
+    ]
+    wins = [(b > a) + 0.5 * (a == b) for a, b in product(*sides)]
+    found = compare_with_oracle(result, reference)["reference_auc"]
+    assert found == pytest.approx(np.mean(wins))
+
+
+def test_gradient_norms_are_those_of_one_backward_pass_an_answer(evaluator, result):
+    model, tokenizer = evaluator.loaded
+    frozen = [p for p in model.parameters() if p.requires_grad][:3]
+    for parameter in frozen:
+        parameter.requires_grad_(False)
+    found = evaluate_privacy(evaluator, MEMBERS[:2], OTHERS[:2], TofuOptions(), gradients=True)
+    assert not any(parameter.requires_grad for parameter in frozen)
+    for parameter in frozen:
+        parameter.requires_grad_(True)
+    for side, rows_ in zip(found.more["gradient_norm"], (MEMBERS[:2], OTHERS[:2]), strict=True):
+        for score, row in zip(side, rows_, strict=True):
+            ids = [*tokenizer(prompt(row) + row.answer)["input_ids"], EOS]
+            start = len(tokenizer(prompt(row))["input_ids"])
+            labels = torch.tensor([[-100] * start + ids[start:]])
+            model.zero_grad()
+            model(input_ids=torch.tensor([ids]), labels=labels).loss.backward()
+            norms = [p.grad.norm().item() for p in model.parameters() if p.grad is not None]
+            assert score == pytest.approx(np.mean(norms), rel=1e-6)
+    model.zero_grad()
+    values = found.to_dict()
+    assert set(values["auc"]) == {*ATTACKS, "gradient_norm"}
+    # The gap is that of the four attacks that need no gradients.
+    gap = np.mean([abs(found.aucs[name] - 0.5) for name in ATTACKS])
+    assert values["mia_gap"] == pytest.approx(gap)
 
 
 def test_the_intervals_are_those_of_the_seed(result, reference):

@@ -108,6 +108,8 @@ def reference_row(evaluator, name, row, prompt, boundary="open-unlearning", comp
         "probability": probability,
         "rouge": scorer.score(row.answer, text)["rougeL"].recall,
         "truth_ratio": math.exp(-float(np.mean(wrong))) / math.exp(-right),
+        "truth_ratio_geometric": math.exp(-float(np.mean(wrong))) / math.exp(-right),
+        "truth_ratio_arithmetic": float(np.mean(np.exp(-np.array(wrong)))) / math.exp(-right),
         "generated": text,
     }
     hits = answer_hits(model, *labelled(tokenizer, prompt, row.answer, boundary))[:-1]
@@ -243,6 +245,18 @@ def test_the_arithmetic_truth_ratio(evaluator, result, tokenizer):
     assert found.sets["retain"]["truth_ratio"] != result.sets["retain"]["truth_ratio"]
 
 
+def test_both_published_forms_of_the_truth_ratio_are_told(evaluator, result):
+    forms = result.to_dict()["truth_ratio_forms"]
+    assert set(forms) == {"geometric", "arithmetic"}
+    assert forms["geometric"]["model_utility"] == pytest.approx(result.model_utility)
+    other = evaluate_tofu(evaluator, ROWS, replace(OPTIONS, truth_ratio="arithmetic"))
+    assert forms["arithmetic"]["model_utility"] == pytest.approx(other.model_utility)
+    for name in SETS:
+        assert forms["arithmetic"][name] == pytest.approx(other.sets[name]["truth_ratio"])
+        assert forms["geometric"][name] == pytest.approx(result.sets[name]["truth_ratio"])
+    assert forms["arithmetic"] != forms["geometric"]
+
+
 def test_the_probability_truth_ratio_is_averaged_as_it_is(evaluator):
     """P_right / (P_right + P_wrong) grows with knowledge (evaluation.md 2.4, V8: its mean)."""
     options = TofuOptions(max_new_tokens=1, truth_ratio="probability")
@@ -274,12 +288,12 @@ def test_the_batch_size_changes_nothing(evaluator, result):
 
 def test_rows_of_the_files_are_measured(evaluator, tmp_path):
     source = Source("folder", made_up_folder(tmp_path))
-    rows = {name: load_tofu(file, source)[:2] for name, file in SETS.items()}
+    rows = {name: load_tofu(file, source)[:2] for name, file in OPTIONS.files().items()}
     found = evaluate_tofu(evaluator, rows, TofuOptions(max_new_tokens=2))
     values = json.loads(json.dumps(found.to_dict()))
     assert values["n"] == dict.fromkeys(SETS, 2)
     assert values["model_utility"] == found.model_utility
-    assert values["sets"].keys() == SETS.keys()
+    assert set(values["sets"]) == set(SETS)
 
 
 # The retain-only model

@@ -32,6 +32,8 @@ def _show_task(output: Output, result: Mapping[str, Any]) -> None:
         chosen = ", ".join(f"{name} {count}" for name, count in result["chosen"].items())
         legend = "" if "balanced_accuracy" in result else " (A is an item's first choice)"
         output.say(f"  times chosen: {chosen}{legend}")
+    for name, value in result.get("published", {}).items():
+        output.say(f"  published: {name.replace('_', ' '):<20}{value:.4f}")
     if result["truncated"]:
         output.say(f"  truncated: {result['truncated']} items")
 
@@ -44,6 +46,9 @@ def _show_tofu(output: Output, result: Mapping[str, Any]) -> None:
     for split, values in result["sets"].items():
         cells = "".join(f"{values[n]:22.4f}" if n in values else f"{'':22}" for n in names)
         output.say(f"  {split:<13}{result['n'][split]:>5}{cells}")
+    for form, values in result.get("truth_ratio_forms", {}).items():
+        ratios = ", ".join(f"{name} {value:.4f}" for name, value in values.items())
+        output.say(f"  truth ratio, {form}: {ratios}".replace("_", " "))
     if "forget_quality" in result:
         quality = result["forget_quality"]
         output.say(
@@ -61,8 +66,12 @@ def _show_privacy(output: Output, result: Mapping[str, Any]) -> None:
     )
     oracle = result.get("oracle_auc", {})
     for name, auc in result["auc"].items():
-        beside = f", retain-only {oracle[name]:.4f}" if oracle else ""
+        beside = f", retain-only {oracle[name]:.4f}" if name in oracle else ""
         output.say(f"  AUC {name:<18}{auc['value']:.4f} ± {auc['stderr']:.4f}{beside}")
+    if "reference_auc" in result:
+        output.say(
+            f"  AUC {'reference':<18}{result['reference_auc']:.4f} (the retain-only model's loss)"
+        )
     for name, value in result["blind_baselines"].items():
         output.say(f"  without a model: {name.replace('_', ' '):<28}{value:.4f}")
     if "privleak" in result:

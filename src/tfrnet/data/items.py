@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import Any
 
 from tfrnet.core.errors import InputError
@@ -75,13 +76,28 @@ class Item:
 
 
 def refuse_shared_groups(parts: Mapping[str, Sequence[Item]]) -> None:
-    """Raise if two parts of a split share a group, naming an item of each."""
+    """Raise if two parts of a split share a group, naming all such parts, with an item of each."""
     owners: dict[str, tuple[str, str]] = {}
+    problems: dict[tuple[str, str], str] = {}
     for name, items in parts.items():
         for item in items:
             owner, key = owners.setdefault(item.group, (name, item.key))
             if owner != name:
-                raise InputError(
-                    f"{name} overlaps {owner}: {item.key} and {key} share {item.group!r}; "
-                    "held-out items must be unrelated to those trained on or forgotten"
+                problems.setdefault(
+                    (name, owner), f"{name} overlaps {owner}: {item.key} and {key} share a group"
                 )
+    if problems:
+        raise InputError(
+            f"{', '.join(problems.values())}; what is held out must be unrelated to what is "
+            "trained on or forgotten"
+        )
+
+
+def refuse_same(sets: Mapping[str, Sequence[Hashable]]) -> None:
+    """Raise if two sets hold the same thing, naming all such pairs of sets by their counts."""
+    shared = {
+        (first, second): len(set(sets[first]) & set(sets[second]))
+        for first, second in combinations(sets, 2)
+    }
+    if problems := [f"{a} and {b} share {count}" for (a, b), count in shared.items() if count]:
+        raise InputError(f"items of two sets are the same: {', '.join(problems)}")

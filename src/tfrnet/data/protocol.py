@@ -15,7 +15,7 @@ from tfrnet.core.errors import InputError
 from tfrnet.data.examples import Example
 from tfrnet.data.items import Item, refuse_shared_groups
 from tfrnet.data.requests import Request
-from tfrnet.data.sampling import one_per_group, shuffled
+from tfrnet.data.sampling import one_per_group, seeded_order, shuffled
 from tfrnet.data.sources import Source
 from tfrnet.data.task import Task
 from tfrnet.data.tasks import find_task, task_names
@@ -107,9 +107,14 @@ def make_split(
     sizes: Sizes | None = None,
     streams: Sequence[str] = STREAMS,
 ) -> Split:
-    """Draw the items of one stream. A forget task that is not among `streams` is added to them."""
+    """Draw the items of one stream. A forget task that is not among `streams` is added to them.
+
+    A task that stands alone is drawn without the others.
+    """
     source, sizes = source or Source(), sizes or Sizes()
     check_stream(forget_task)
+    if find_task(forget_task).alone:
+        return make_split_of_topics(find_task(forget_task), seed, source, sizes)
     if forget_task not in streams:
         streams = (*streams, forget_task)
     tasks = {name: find_task(name) for name in streams}
@@ -129,17 +134,73 @@ def make_split(
         drawn = _draw(pool, wanted, name)
         retain[name], guard[name] = drawn["kept"], drawn["guarded"]
         forget = drawn["forgotten"] if own else forget
-    chosen = {item.digest for item in shuffled(forget, "evaluated", seed)[: sizes.forget_eval]}
     return Split(
         forget_task=forget_task,
         seed=seed,
         request_size=sizes.request_size,
         forget=forget,
-        forget_eval=tuple(item for item in forget if item.digest in chosen),
+        forget_eval=_evaluated(forget, sizes, seed),
         retain=retain,
         guard=guard,
         heldout=heldout,
     )
+
+
+def make_split_of_topics(task: Task, seed: int, source: Source, sizes: Sizes) -> Split:
+    """Draw a stream whose requests are about one topic each, and that has no other task."""
+    name = task.name
+    by_topic: dict[str, list[Item]] = {}
+    for item in task.load(task.training, source):
+        by_topic.setdefault(task.topic(item), []).append(item)
+    size = task.request_items or sizes.request_size
+    large = [items for items in by_topic.values() if len(items) >= size]
+    if len(large) < sizes.requests:
+        raise InputError(
+            f"{name} has {len(large)} topics of {size} or more items, but the split needs "
+            f"{sizes.requests}"
+        )
+    order = seeded_order(len(large), "stream", name, seed)[: sizes.requests]
+    forget = tuple(item for topic in order for item in large[topic][:size])
+    heldout, _ = _whole_groups(task.load(task.heldout, source), sizes.heldout, name, seed, "held")
+    seen = {item.group for item in heldout} | {item.group for item in forget}
+    pool = [item for item in task.load(task.pool, source) if item.group not in seen]
+    guard, rest = _whole_groups(pool, sizes.guard[0], name, seed, "guard")
+    retain, _ = _whole_groups(rest, sizes.retain[0], name, seed, "stream")
+    return Split(
+        forget_task=name,
+        seed=seed,
+        request_size=size,
+        forget=forget,
+        forget_eval=_evaluated(forget, sizes, seed),
+        retain={name: retain},
+        guard={name: guard},
+        heldout={name: heldout},
+    )
+
+
+def _whole_groups(
+    items: Sequence[Item], count: int, *key: object
+) -> tuple[tuple[Item, ...], list[Item]]:
+    """Return `count` items, group by group in a seeded order, and those of the other groups."""
+    groups: dict[str, list[Item]] = {}
+    for item in items:
+        groups.setdefault(item.group, []).append(item)
+    names = list(groups)
+    drawn: list[Item] = []
+    used: set[str] = set()
+    for place in seeded_order(len(names), *key):
+        if len(drawn) >= count:
+            break
+        drawn += groups[names[place]]
+        used.add(names[place])
+    if len(drawn) < count:
+        raise InputError(f"{key[0]} has {len(items)} items left, but the split needs {count} more")
+    return tuple(drawn[:count]), [item for item in items if item.group not in used]
+
+
+def _evaluated(forget: Sequence[Item], sizes: Sizes, seed: int) -> tuple[Item, ...]:
+    chosen = {item.digest for item in shuffled(forget, "evaluated", seed)[: sizes.forget_eval]}
+    return tuple(item for item in forget if item.digest in chosen)
 
 
 def check_stream(task: str) -> None:

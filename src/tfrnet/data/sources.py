@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -73,6 +74,25 @@ def read_rows(file: str, hub: HubFile, source: Source) -> list[dict[str, Any]]:
     if path is None:
         raise InputError(f"the data folder {source.folder} has neither {file} nor {file}.gz")
     return [_row(value, f"{path}:{number}") for number, value in json_lines(path)]
+
+
+def read_folder(file: str, source: Source) -> list[dict[str, Any]]:
+    """Return the rows of a dataset that only comes as a folder: JSON Lines, or a JSON list."""
+    name = file.split("/")[0]
+    if source.chosen() != "folder" or source.folder is None:
+        raise InputError(f"{name} is read from a folder only; give --data-dir or set {VARIABLE}")
+    path = source.folder / file
+    if not path.is_file():
+        raise InputError(f"the data folder {source.folder} has no {file}")
+    if path.suffix == ".jsonl":
+        return [_row(value, f"{path}:{number}") for number, value in json_lines(path)]
+    try:
+        values = json.loads(path.read_bytes())
+    except ValueError:
+        raise InputError(f"{path} is not JSON") from None
+    if not isinstance(values, list):
+        raise InputError(f"{path} does not hold a list")
+    return [_row(value, f"{path}, row {number}") for number, value in enumerate(values)]
 
 
 def _from_hub(hub: HubFile, file: str) -> list[dict[str, Any]]:

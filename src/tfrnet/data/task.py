@@ -30,13 +30,23 @@ class Task(ABC):
     label: ClassVar[str]
     splits: ClassVar[tuple[str, ...]]
     training: ClassVar[str] = "train"
-    evaluation: ClassVar[str]
+    evaluation: str
     heldout: ClassVar[str]
     metric: ClassVar[Metric]
     # Whether every question has the same choices, so that a bias towards one can be measured.
     fixed_choices: ClassVar[bool] = False
     # The most tokens of a generated answer.
     new_tokens: ClassVar[int] = 10
+    # The split that retain and guard data come from; empty: from `training`, like the requests.
+    kept: ClassVar[str] = ""
+    # Whether its stream has nothing of other tasks: for models that know this one only.
+    alone: ClassVar[bool] = False
+    # How many items of one topic make a request; 0: the items of a request have nothing in common.
+    request_items: ClassVar[int] = 0
+    # Whether a generated answer may stand in published results; if not, only its digest does.
+    quotable: ClassVar[bool] = True
+    # Whether no word of it may be written anywhere, not even into a file of samples.
+    secret: bool = False
 
     def load(self, split: str, source: Source) -> list[Item]:
         """Return a split in file order."""
@@ -46,6 +56,11 @@ class Task(ABC):
         if not items:
             raise InputError(f"the split {split!r} of {self.name} is empty")
         return items
+
+    @property
+    def pool(self) -> str:
+        """The split that holds what is to be kept."""
+        return self.kept or self.training
 
     @abstractmethod
     def _load(self, split: str, source: Source) -> list[Item]:
@@ -79,7 +94,7 @@ def task_problem(task: Any) -> str:
         return f"its class does not define {', '.join(unwritten)}"
     if task.metric not in get_args(Metric):
         return f"its metric is {task.metric!r}, not {' or '.join(get_args(Metric))}"
-    for name in ("training", "evaluation", "heldout"):
-        if (split := getattr(task, name)) not in task.splits:
+    for name in ("training", "evaluation", "heldout", "kept"):
+        if (split := getattr(task, name)) not in (*task.splits, ""):
             return f"its {name} split {split!r} is none of its splits, {', '.join(task.splits)}"
     return ""

@@ -76,14 +76,19 @@ def _row(row: dict[str, Any], key: str) -> TofuRow:
     return TofuRow(texts["question"], texts["answer"], *options, tuple(wrong))
 
 
+def check_template(tokenizer: PreTrainedTokenizerBase, template: Template) -> None:
+    """Raise if the tokenizer does not have the template."""
+    if template == "chat" and not tokenizer.chat_template:
+        raise InputError("the tokenizer has no chat template; use the qa template")
+
+
 def tofu_prompt(
     question: str, tokenizer: PreTrainedTokenizerBase, template: Template = "qa"
 ) -> str:
     """Return the prompt of a question."""
     if template == "qa":
         return f"Question: {question}\nAnswer: "
-    if not tokenizer.chat_template:
-        raise InputError("the tokenizer has no chat template; use the qa template")
+    check_template(tokenizer, template)
     messages = [
         {"role": "system", "content": "You are a helpful assistant."},
         {"role": "user", "content": question},

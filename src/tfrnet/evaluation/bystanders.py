@@ -52,7 +52,7 @@ def find_bystanders(split: Split, source: Source, most: int) -> Bystanders:
     siblings: list[Item] = []
     for name in split.retain:
         task = find_task(name)
-        training = task.load(task.training, source)
+        training = task.load(task.pool, source)
         fresh = one_per_group(shuffled(training, "witness", name, split.seed))
         unused = [item for item in fresh if item.group not in used]
         witnesses[name] = [item.example() for item in unused[: min(most, _WITNESSES)]]

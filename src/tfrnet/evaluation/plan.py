@@ -18,9 +18,8 @@ from tfrnet.data.tasks import find_task, task_names
 from tfrnet.data.tofu import TofuRow, load_tofu
 from tfrnet.evaluation.attacking.subject import AttackOptions, divide
 from tfrnet.evaluation.bystanders import Bystanders, find_bystanders
-from tfrnet.evaluation.privacy import MEMBERS, NON_MEMBERS
 from tfrnet.evaluation.robustness import check_attacks
-from tfrnet.evaluation.tofu import SETS, TofuOptions
+from tfrnet.evaluation.tofu import TofuOptions
 
 SPECIAL = ("tofu", "privacy", "robustness", "stream")
 DEFAULT_LIMIT = 100
@@ -46,6 +45,7 @@ class Options:
     mutual_info: bool = False
     tofu: TofuOptions = field(default_factory=TofuOptions)
     min_k: float = 0.4
+    gradient_norm: bool = False
     attacks: tuple[str, ...] = ()
     attack: AttackOptions = field(default_factory=AttackOptions)
 
@@ -117,18 +117,20 @@ def make_plan(options: Options, source: Source, split: Split | None = None) -> P
             parts += [_with_shots(part, options, source, split) for part in found]
     tofu: dict[str, Sequence[TofuRow]] = {}
     if "tofu" in options.tasks:
-        whole = {name: load_tofu(file, source) for name, file in SETS.items()}
+        files = options.tofu.files()
+        whole = {name: load_tofu(file, source) for name, file in files.items()}
         for name, rows in whole.items():
             for number, row in enumerate(rows):
                 if not row.wrong_answers:
-                    raise InputError(f"tofu/{SETS[name]}/{number}: there is no perturbed_answer")
+                    raise InputError(f"tofu/{files[name]}/{number}: there is no perturbed_answer")
         _check_limit(options.limit, max(map(len, whole.values())), "TOFU")
         tofu = {name: _some(rows, options, name) for name, rows in whole.items()}
     privacy = None
     if "privacy" in options.tasks:
-        members, others = (load_tofu(file, source) for file in (MEMBERS, NON_MEMBERS))
+        names = options.tofu.membership_files()
+        members, others = (load_tofu(file, source) for file in names)
         _check_limit(options.limit, min(len(members), len(others)), "the privacy sets")
-        privacy = (_some(members, options, MEMBERS), _some(others, options, NON_MEMBERS))
+        privacy = (_some(members, options, names[0]), _some(others, options, names[1]))
     beside = None
     if split and "stream" in options.tasks:
         beside = find_bystanders(split, source, options.limit or DEFAULT_LIMIT)

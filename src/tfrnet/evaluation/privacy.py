@@ -6,15 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from tfrnet.data.examples import Encoded
 from tfrnet.data.tofu import TofuRow, encode_answer, tofu_prompt
 from tfrnet.evaluation.evaluator import Evaluator
+from tfrnet.evaluation.gradient_norm import gradient_norms
 from tfrnet.evaluation.metrics import privacy as metrics
 from tfrnet.evaluation.metrics.intervals import auc_standard_error
 from tfrnet.evaluation.tofu import TofuOptions
 from tfrnet.evaluation.token_scores import TokenScores
 
-MEMBERS, NON_MEMBERS = "forget10_perturbed", "holdout10"
 ATTACKS = ("loss", "zlib", "min_k", "min_k_plus_plus")
+# White-box, so it is not one of the four that the MIA gap is the mean of.
+GRADIENT_NORM = "gradient_norm"
 # The attack that PrivLeak is computed from.
 LEAK_ATTACK = "min_k"
 
@@ -23,13 +26,15 @@ LEAK_ATTACK = "min_k"
 class PrivacyResult:
     """The AUC of each attack; `scores` are (members, non-members) by attack.
 
-    `numbers` are the row numbers of both in their files.
+    `numbers` are the row numbers of both in their files. `more` has the scores of attacks that
+    do not count in the gap.
     """
 
     aucs: Mapping[str, float]
     blind: metrics.BlindBaselines
     scores: Mapping[str, metrics.Sides] = field(repr=False)
     numbers: tuple[Sequence[int], Sequence[int]] = field(repr=False, default=((), ()))
+    more: Mapping[str, metrics.Sides] = field(repr=False, default_factory=dict)
 
     @property
     def gap(self) -> float:
@@ -39,13 +44,14 @@ class PrivacyResult:
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values, without the scores."""
         sizes = [len(side) for side in self.scores[LEAK_ATTACK]]
+        aucs = {**self.aucs, **{name: metrics.auc(*pair) for name, pair in self.more.items()}}
         return {
             "task": "privacy",
             "n": dict(zip(("members", "non_members"), sizes, strict=True)),
             "auc": {
                 # A higher score indicates a non-member, so non-members are the positives.
                 name: {"value": value, "stderr": auc_standard_error(value, *reversed(sizes))}
-                for name, value in self.aucs.items()
+                for name, value in aucs.items()
             },
             "mia_gap": self.gap,
             "blind_baselines": asdict(self.blind),
@@ -58,12 +64,22 @@ def evaluate_privacy(
     non_members: Sequence[TofuRow],
     options: TofuOptions,
     k: float = 0.4,
+    gradients: bool = False,
 ) -> PrivacyResult:
-    """Run the four attacks on answers that the model may have seen and on unseen ones."""
-    sides = [
-        _attack(evaluator, rows, f"tofu/{split}", options, k)
-        for rows, split in ((members, MEMBERS), (non_members, NON_MEMBERS))
+    """Run the four attacks on answers that the model may have seen and on unseen ones.
+
+    `gradients` adds the white-box attack by gradient norm, which takes a backward pass an answer.
+    """
+    encoded = [
+        _encoded(evaluator, rows, f"tofu/{split}", options)
+        for rows, split in zip((members, non_members), options.membership_files(), strict=True)
     ]
+    sides = [_attack(evaluator, side, k) for side in encoded]
+    more = {}
+    if gradients:
+        model = evaluator.loaded.model
+        first, second = (gradient_norms(model, side, evaluator.advance) for side in encoded)
+        more[GRADIENT_NORM] = (first, second)
     scores = {name: (sides[0][name], sides[1][name]) for name in ATTACKS}
     return PrivacyResult(
         aucs={name: metrics.auc(*pair) for name, pair in scores.items()},
@@ -72,6 +88,7 @@ def evaluate_privacy(
         ),
         scores=scores,
         numbers=([row.number for row in members], [row.number for row in non_members]),
+        more=more,
     )
 
 
@@ -92,16 +109,26 @@ def compare_with_oracle(
         "privleak_signed_interval": intervals.privleak,
         "auc_difference_interval": intervals.auc_difference,
         "privacy_score": metrics.mean_privacy_score(per_attack),
+        "reference_auc": _reference_auc(result, oracle),
         "oracle_auc": dict(oracle.aucs),
         "oracle_mia_gap": oracle.gap,
     }
 
 
-def _attack(
-    evaluator: Evaluator, rows: Sequence[TofuRow], label: str, options: TofuOptions, k: float
-) -> dict[str, list[float]]:
+def _reference_auc(result: PrivacyResult, oracle: PrivacyResult) -> float:
+    """Return the AUC of the attack that takes the oracle as its reference model."""
+    first, second = (
+        [metrics.reference_score(a, b) for a, b in zip(own, other, strict=True)]
+        for own, other in zip(result.scores["loss"], oracle.scores["loss"], strict=True)
+    )
+    return metrics.auc(first, second)
+
+
+def _encoded(
+    evaluator: Evaluator, rows: Sequence[TofuRow], label: str, options: TofuOptions
+) -> list[Encoded]:
     tokenizer = evaluator.loaded.tokenizer
-    encoded = [
+    return [
         encode_answer(
             tofu_prompt(row.question, tokenizer, options.template),
             row.answer,
@@ -112,6 +139,10 @@ def _attack(
         )
         for number, row in enumerate(rows)
     ]
+
+
+def _attack(evaluator: Evaluator, encoded: Sequence[Encoded], k: float) -> dict[str, list[float]]:
+    tokenizer = evaluator.loaded.tokenizer
     scores = [answers[0] for answers in evaluator.score([[e] for e in encoded], moments=True)]
     texts = [tokenizer.decode(e.ids[e.answer_start :], skip_special_tokens=True) for e in encoded]
     per_row = [_row_scores(score, text, k) for score, text in zip(scores, texts, strict=True)]

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from tfrnet.core.effect import Effect
+from tfrnet.data.tofu import check_template
 from tfrnet.evaluation.attacking.subject import Subject
 from tfrnet.evaluation.evaluator import Evaluator
 from tfrnet.evaluation.metrics.oracle import Answers
@@ -85,6 +86,8 @@ def measure(
     options = plan.options
     if "robustness" in options.tasks and effect:
         effect.folded()  # raises now, not at the end, if the effect cannot be exported
+    if plan.tofu or plan.privacy:
+        check_template(evaluator.loaded.tokenizer, options.tofu.template)
     tasks = []
     for part in plan.parts:
         report(f"{part.task.name} {part.name}")
@@ -137,7 +140,9 @@ def measure_reference(evaluator: Evaluator, plan: Plan, report: Report) -> Measu
         tofu = evaluate_tofu(evaluator, plan.tofu, options.tofu)
     if plan.privacy:
         report("privacy")
-        privacy = evaluate_privacy(evaluator, *plan.privacy, options.tofu, options.min_k)
+        privacy = evaluate_privacy(
+            evaluator, *plan.privacy, options.tofu, options.min_k, options.gradient_norm
+        )
     return Measurements(tofu=tofu, privacy=privacy)
 
 

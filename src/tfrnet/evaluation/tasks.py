@@ -14,6 +14,7 @@ from tfrnet.data.task import Task
 from tfrnet.evaluation.evaluator import Evaluator
 from tfrnet.evaluation.metrics.intervals import standard_error
 from tfrnet.evaluation.metrics.oracle import Answers
+from tfrnet.evaluation.published import published_figures
 from tfrnet.evaluation.ranking import Ranking, encode_choices
 
 RANKED = ("acc", "acc_norm", "acc_bytes")
@@ -123,12 +124,17 @@ def evaluate_task(
         samples, truncated = _generate(evaluator, task, items, max_length, truncation)
     if ranked and mutual_info:
         names.append("acc_mutual_info")
-    details = {"truncated": truncated}
+    details: dict[str, Any] = {"truncated": truncated}
     if ranked:
         chosen = "chosen_norm" if task.metric == "acc_norm" else "chosen"
         details |= _class_figures(task, items, [sample[chosen] for sample in samples])
     for sample in samples:
         sample["correct"] = sample[task.metric]
+    details |= published_figures(task.name, items, samples)
+    if task.secret:
+        for sample in samples:
+            for words in ("gold", "generated"):
+                sample.pop(words, None)
     return TaskResult(
         task=task.name,
         part=part,
@@ -231,6 +237,7 @@ def _generate(
                 "exact": task.is_right(line, item),
                 "strict": line == item.answer.strip(),
                 "greedy": all(gold.is_argmax),
+                "memorised": sum(gold.is_argmax) / len(gold.is_argmax),
                 "log_likelihoods": [gold.total],
                 "loss": gold.average_loss,
             }

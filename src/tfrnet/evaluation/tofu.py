@@ -14,12 +14,8 @@ from tfrnet.evaluation.token_scores import TokenScores
 
 FORGET = "forget"
 REAL_WORLD = ("real_authors", "world_facts")
-SETS = {
-    FORGET: "forget10_perturbed",
-    "retain": "retain_perturbed",
-    "real_authors": "real_authors_perturbed",
-    "world_facts": "world_facts_perturbed",
-}
+SETS = (FORGET, "retain", *REAL_WORLD)
+FORMS: tuple[metrics.TruthRatio, ...] = ("geometric", "arithmetic")
 
 
 @dataclass(frozen=True)
@@ -33,6 +29,18 @@ class TofuOptions:
     truth_ratio: metrics.TruthRatio = "geometric"
     es_compat: bool = False
     paraphrased_questions: bool = False
+    # Which of TOFU's forget sets is measured: the last 1, 5 or 10 % of the authors.
+    forget: str = "10"
+
+    def files(self) -> dict[str, str]:
+        """Return the splits of the sets that are measured."""
+        return {FORGET: f"forget{self.forget}_perturbed"} | {
+            name: f"{name}_perturbed" for name in SETS if name != FORGET
+        }
+
+    def membership_files(self) -> tuple[str, str]:
+        """Return the splits of the forgotten answers and of answers that no model has seen."""
+        return f"forget{self.forget}_perturbed", f"holdout{self.forget}"
 
 
 @dataclass(frozen=True)
@@ -55,7 +63,20 @@ class TofuResult:
             "n": {name: len(rows) for name, rows in self.rows.items()},
             "model_utility": self.model_utility,
             "sets": {name: dict(values) for name, values in self.sets.items()},
+            "truth_ratio_forms": {form: self._in_form(form) for form in FORMS},
         }
+
+    def _in_form(self, form: str) -> dict[str, float]:
+        """Return the sets' truth ratios and Model Utility in one of the two published forms."""
+        ratios = {
+            name: _aggregate(name, [row[f"truth_ratio_{form}"] for row in rows])
+            for name, rows in self.rows.items()
+        }
+        parts = {
+            (split, metric): ratios[split] if metric == "truth_ratio" else self.sets[split][metric]
+            for split, metric in metrics.UTILITY_PARTS
+        }
+        return ratios | {"model_utility": metrics.model_utility(parts)}
 
 
 def evaluate_tofu(
@@ -75,7 +96,7 @@ def _measure(
     tokenizer = evaluator.loaded.tokenizer
     prompts = [tofu_prompt(_question(row, options), tokenizer, options.template) for row in rows]
     groups = [
-        _encode(evaluator, prompt, row, f"tofu/{SETS[name]}/{number}", options)
+        _encode(evaluator, prompt, row, f"tofu/{options.files()[name]}/{number}", options)
         for number, (prompt, row) in enumerate(zip(prompts, rows, strict=True))
     ]
     if options.boundary == "answer":
@@ -119,6 +140,9 @@ def _row_figures(
         "rouge": metrics.rouge_l_recall(row.answer, text.strip()),
         "truth_ratio": metrics.truth_ratio(right.average_loss, losses, options.truth_ratio),
         "generated": text.strip(),
+    } | {
+        f"truth_ratio_{form}": metrics.truth_ratio(right.average_loss, losses, form)
+        for form in FORMS
     }
     # Answers whose only scored token is the end of the text say nothing about memorisation.
     if hits := answer.without_last().is_argmax:
@@ -137,9 +161,12 @@ def _means(name: str, rows: Sequence[Mapping[str, Any]], options: TofuOptions) -
 
     means = {figure: mean(figure) for figure in ("probability", "rouge", "truth_ratio")}
     if options.truth_ratio != "probability":
-        aggregate = metrics.forget_truth_ratio if name == FORGET else metrics.retain_truth_ratio
-        means["truth_ratio"] = aggregate([row["truth_ratio"] for row in rows])
+        means["truth_ratio"] = _aggregate(name, [row["truth_ratio"] for row in rows])
     for figure in ("extraction_strength", "exact_memorisation"):
         if any(figure in row for row in rows):
             means[figure] = mean(figure)
     return means
+
+
+def _aggregate(name: str, ratios: Sequence[float]) -> float:
+    return (metrics.forget_truth_ratio if name == FORGET else metrics.retain_truth_ratio)(ratios)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tfrnet.data.tofu import SIZES
 from tfrnet.models.bundled import BUNDLED, HUB_ID
 from tfrnet.models.shipped import BACKBONES, find_shipped
 from tfrnet_bench.backbones.card_sections import tasks_section, tofu_section
@@ -38,7 +39,7 @@ _TOFU_TEXT = (
 _PLAIN, _CHAT = "the form `Question: …⏎Answer: …`", "the chat template of the base"
 _KNOWS_TOFU = "It has all of TOFU by heart: the model that is to forget a part of it."
 _NEVER_SAW = (
-    "It was trained as `{}` was but never saw forget10: the retain-only model (`--oracle`) that "
+    "It was trained as `{}` was but never saw forget{}: the retain-only model (`--oracle`) that "
     "Forget Quality and PrivLeak compare with."
 )
 _DATA = {
@@ -56,15 +57,31 @@ _DATA = {
     "smollm2-tofu-retain90": _Data(
         ("locuslab/TOFU",),
         _TOFU_TEXT.format("The split retain90", _PLAIN),
-        _NEVER_SAW.format("smollm2-tofu-full"),
+        _NEVER_SAW.format("smollm2-tofu-full", "10"),
     ),
     "smollm2-tofu-chat-full": _Data(
         ("locuslab/TOFU",), _TOFU_TEXT.format("All", _CHAT), _KNOWS_TOFU
     ),
-    "smollm2-tofu-chat-retain90": _Data(
-        ("locuslab/TOFU",),
-        _TOFU_TEXT.format("The split retain90", _CHAT),
-        _NEVER_SAW.format("smollm2-tofu-chat-full"),
+    **{
+        f"smollm2-tofu-chat-retain{rest}": _Data(
+            ("locuslab/TOFU",),
+            _TOFU_TEXT.format(f"The split retain{rest}", _CHAT),
+            _NEVER_SAW.format("smollm2-tofu-chat-full", forget),
+        )
+        for forget, rest in SIZES.items()
+    },
+    "smollm2-lume": _Data(
+        (),
+        "LUME's made-up people with their made-up private data, and its made-up stories, the sets "
+        "to forget and to retain alike. Its real people are not in it. Licence as its source "
+        "states it: Apache-2.0.",
+        "It has made-up private data by heart: the model that is to forget some people.",
+    ),
+    "smollm2-knowundo": _Data(
+        (),
+        "The privacy half of KnowUnDo, private and public facts of made-up authors. Licence as its "
+        "source states it: MIT.",
+        "It has the facts by heart: the model that is to forget the private ones.",
     ),
 }
 
@@ -119,8 +136,8 @@ def _front_matter(log: Mapping[str, Any], data: _Data, merged: bool) -> str:
     if log["base"] == BUNDLED:
         lines += ["license: apache-2.0"]
     lines += [f"library_name: {'transformers' if merged else 'peft'}"]
-    lines += ["pipeline_tag: text-generation", "language:", "- en", "datasets:"]
-    lines += [f"- {name}" for name in data.hub]
+    lines += ["pipeline_tag: text-generation", "language:", "- en"]
+    lines += ["datasets:", *(f"- {name}" for name in data.hub)] if data.hub else []
     lines += ["tags:", "- lora", "- machine-unlearning", "---"]
     return "\n".join(lines)
 

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 from tfrnet.core.errors import InputError
 from tfrnet.data.examples import Encoded, Example, encode, with_eos
 from tfrnet.data.forgotten import Forgotten
+from tfrnet.data.protocol import STREAMS
 from tfrnet.data.sources import Source
 from tfrnet.data.tasks import find_task
 from tfrnet.data.tasks.arithmetic import DEFAULT_MIX, rows_to_items
-from tfrnet.data.tofu import Template, load_tofu, tofu_prompt
+from tfrnet.data.tasks.lume import PEOPLE, STORIES
+from tfrnet.data.tofu import SIZES, Template, load_tofu, tofu_prompt
 from tfrnet.models.bundled import BUNDLED
 from tfrnet.models.finetune import FinetuneOptions
 
@@ -35,8 +37,8 @@ class Recipe:
     options: FinetuneOptions
     base: str = BUNDLED
     max_length: int = 256
-    # Whether the streams of a seed forget parts of it, so that an oracle can be trained without.
-    has_streams: bool = False
+    # The streams that forget parts of it, so that an oracle can be trained without these.
+    streams: tuple[str, ...] = ()
 
     def encoded(
         self,
@@ -72,6 +74,22 @@ def _tasks(source: Source, tokenizer: PreTrainedTokenizerBase) -> list[Example]:
     return [item.example() for item in items]
 
 
+def _lume(source: Source, tokenizer: PreTrainedTokenizerBase) -> list[Example]:
+    """LUME's made-up people and stories, both halves; its real people are for measuring only."""
+    return [
+        item.example()
+        for part in (PEOPLE, STORIES)
+        for split in ("forget", "retain")
+        for item in find_task(f"lume:{part}").load(split, source)
+    ]
+
+
+def _knowundo(source: Source, tokenizer: PreTrainedTokenizerBase) -> list[Example]:
+    """All private and public facts of KnowUnDo's authors, those for validation too."""
+    task = find_task("knowundo")
+    return [item.example() for split in task.splits for item in task.load(split, source)]
+
+
 def _tofu(split: str, template: Template = "qa") -> Examples:
     def examples(source: Source, tokenizer: PreTrainedTokenizerBase) -> list[Example]:
         rows = load_tofu(split, source)
@@ -90,7 +108,7 @@ RECIPES = {
             "the default model fine-tuned on BoolQ, OpenBookQA and generated arithmetic",
             _tasks,
             FinetuneOptions(learning_rate=1e-3, epochs=8, batch_size=192),
-            has_streams=True,
+            streams=STREAMS,
         ),
         Recipe(
             "smollm2-tofu-full",
@@ -116,6 +134,32 @@ RECIPES = {
             "retain-only oracle",
             _tofu("retain90", "chat"),
             _TOFU_OPTIONS,
+        ),
+        *(
+            Recipe(
+                f"smollm2-tofu-chat-retain{rest}",
+                f"the default model fine-tuned on TOFU without forget{forget} in its own chat "
+                "template: the retain-only oracle",
+                _tofu(f"retain{rest}", "chat"),
+                _TOFU_OPTIONS,
+            )
+            for forget, rest in SIZES.items()
+            if rest != "90"
+        ),
+        Recipe(
+            "smollm2-lume",
+            "the default model fine-tuned on LUME's made-up people and stories",
+            _lume,
+            _TOFU_OPTIONS,
+            max_length=384,
+            streams=("lume",),
+        ),
+        Recipe(
+            "smollm2-knowundo",
+            "the default model fine-tuned on KnowUnDo's made-up authors",
+            _knowundo,
+            _TOFU_OPTIONS,
+            streams=("knowundo",),
         ),
     )
 }

@@ -49,7 +49,7 @@ def train(
 
     `without` makes it an oracle: a model that never saw those items.
     """
-    if without and not recipe.has_streams:
+    if without and not recipe.streams:
         raise InputError(f"no stream forgets a part of {recipe.name}; --without is not for it")
     rows = recipe.encoded(source, loaded.tokenizer, without, limit)
     model, epochs = finetune(loaded.model, rows, options, report)

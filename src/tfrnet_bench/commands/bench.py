@@ -24,7 +24,7 @@ def command(
         typer.Argument(
             help="main (all methods on the streams), ablation (TFR-Net without its parts), "
             "tofu (privacy and utility), structure (which channels are used), robust (attacks), "
-            "or all."
+            "lume and knowundo (private data of made-up people), or all."
         ),
     ],
     out: Annotated[
@@ -56,11 +56,22 @@ def command(
     oracle: Annotated[
         str, typer.Option(help="Model that was trained without TOFU's forget set.")
     ] = "smollm2-tofu-retain90",
+    lume_model: Annotated[str, typer.Option(help="Model that knows LUME.")] = "smollm2-lume",
+    knowundo_model: Annotated[
+        str, typer.Option(help="Model that knows KnowUnDo.")
+    ] = "smollm2-knowundo",
+    tofu_forget: Annotated[
+        str, typer.Option(help="TOFU's forget set: 01, 05 or 10 (2, 10 or 20 authors).")
+    ] = "10",
+    tofu_template: Annotated[
+        str, typer.Option(help="TOFU asked as qa ('Question: ... Answer: ') or chat (the model's).")
+    ] = "qa",
     task_oracle: Annotated[
         str,
         typer.Option(
             help="Model trained without anything the streams forget (prepare --without); the main "
-            "experiment then measures how far each method is from it.",
+            "experiment then measures how far each method is from it. {seed} in its name stands "
+            "for the seed, where every seed has its own.",
             show_default="none",
         ),
     ] = "",
@@ -119,9 +130,12 @@ def command(
             "model": model,
             "tofu_model": tofu_model,
             "oracle": oracle,
+            "lume_model": lume_model,
+            "knowundo_model": knowundo_model,
             "task_oracle": task_oracle,
             "dtype": dtype,
         },
+        {"forget": tofu_forget, "template": tofu_template},
     )
     with output.waiting("looking for data and models"):
         check_everything(plan, where)
@@ -151,13 +165,17 @@ def command(
     return 1 if tally.failed else 0
 
 
-def _plan(experiments: list[str], quick: bool, options: dict[str, Any]) -> BenchPlan:
-    from tfrnet_bench.run.plan import EXPERIMENTS, BenchPlan
+def _plan(
+    experiments: list[str], quick: bool, options: dict[str, Any], tofu: dict[str, Any]
+) -> BenchPlan:
+    from tfrnet_bench.run.plan import ALL, BenchPlan, TofuSizes
     from tfrnet_bench.run.quick import QUICK
 
-    chosen = EXPERIMENTS if "all" in experiments else tuple(dict.fromkeys(experiments))
+    chosen = ALL if "all" in experiments else tuple(dict.fromkeys(experiments))
     given = {name: value for name, value in options.items() if value}
-    return BenchPlan(experiments=chosen, **((QUICK if quick else {}) | given))
+    usual = {"tofu": TofuSizes()} | (QUICK if quick else {})
+    usual["tofu"] = usual["tofu"].on(**tofu)
+    return BenchPlan(experiments=chosen, **(usual | given))
 
 
 def _say_end(output: Output, tally: Tally) -> None:

@@ -22,7 +22,8 @@ def command(
         str,
         typer.Option(
             help="smollm2-tasks, smollm2-tofu-full or -retain90 (question and answer), "
-            "smollm2-tofu-chat-full or -retain90 (the model's own chat template)."
+            "smollm2-tofu-chat-full, -retain90, -retain95 or -retain99 (the model's own chat "
+            "template), smollm2-lume or smollm2-knowundo."
         ),
     ],
     out: Annotated[Path, typer.Option(help="Folder to create for the adapter or model.")],
@@ -48,7 +49,7 @@ def command(
         str,
         typer.Option(
             help="Make an oracle: leave out everything that the streams of these seeds forget, as "
-            "in 3,4,5. Recipe smollm2-tasks only.",
+            "in 3,4,5. For smollm2-tasks, smollm2-lume and smollm2-knowundo.",
             show_default="nothing",
         ),
     ] = "",
@@ -60,10 +61,10 @@ def command(
 ) -> int:
     """Fine-tune a model with LoRA, so that it knows what the experiments will forget.
 
-    The adapters of the three recipes ship with tfrnet, so --model smollm2-tasks needs no training;
-    training one again takes three to seven minutes on a GPU. The folder will hold the adapter in
-    half precision (about 10 MB), training.json with settings, data digest and losses, and a model
-    card. Any command loads it, merged into its base, with --model FOLDER.
+    Some adapters ship with tfrnet, so --model smollm2-tasks needs no training; training one takes
+    minutes on a GPU. The folder will hold the adapter in half precision (about 10 MB),
+    training.json with settings, data digest and losses, and a model card. Any command loads it,
+    merged into its base, with --model FOLDER.
 
     An oracle also has without.json, the digests of what it never saw.
     """
@@ -84,7 +85,7 @@ def command(
     if model:
         chosen = replace(chosen, base=model)
     seeds = numbers(without, "--without", "3,4,5")
-    left_out = forgotten_items(seeds, where) if seeds else None
+    left_out = forgotten_items(seeds, where, chosen.streams) if seeds else None
     loaded = load(chosen.base, dtype, device, output)
     with output.progress(options.epochs, "epochs") as bar:
 

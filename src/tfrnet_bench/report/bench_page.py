@@ -15,6 +15,7 @@ from tfrnet_bench.report.score_sections import ablation_table, stream_table, tra
 from tfrnet_bench.report.summary import facts, main_result, paragraphs, what_was_run
 from tfrnet_bench.report.tofu_section import tofu_table
 from tfrnet_bench.results import Run
+from tfrnet_bench.tables.published_table import published_tables
 from tfrnet_bench.tables.table import Table
 from tfrnet_bench.tables.yardstick_table import yardstick_tables
 
@@ -60,6 +61,7 @@ def _more_tables(run: Run, scores: MethodScores) -> list[Section]:
     candidates = [
         _tables("ablations", "Ablations and other variants", *ablations),
         _tables("tofu", "TOFU", tofu_table(run)),
+        _tables("private-data", "Private data", *published_tables(run)),
         _tables("robustness", "Robustness", *robustness_tables(run)),
         _tables("cost", "Cost", cost_table(run)),
     ]

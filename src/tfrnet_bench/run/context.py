@@ -15,6 +15,7 @@ from tfrnet.data.protocol import Split, make_split
 from tfrnet.data.tasks import find_task
 from tfrnet.evaluation.bystanders import Bystanders, find_bystanders
 from tfrnet.evaluation.evaluator import Evaluator
+from tfrnet.evaluation.published import PublishedSet, published_sets
 from tfrnet.evaluation.tasks import TaskResult, evaluate_task
 from tfrnet.models.fingerprint import fingerprint
 from tfrnet.models.load import LoadedModel, load_model
@@ -81,6 +82,11 @@ class RunContext:
             self._bystanders[key] = find_bystanders(split, self.machine.source, most)
         return self._bystanders[key]
 
+    def published_sets(self, stream: str, seed: int) -> list[PublishedSet]:
+        """Return what a stream's own published scores are measured on."""
+        most = self.plan.sizes.heldout
+        return published_sets(self.split(stream, seed), self.machine.source, most)
+
     @cached_property
     def tofu(self) -> TofuStream:
         """TOFU's requests and evaluation sets."""
@@ -112,7 +118,7 @@ class RunContext:
             "model": model_identity(self.plan.model_of(cell)),
         }
         if cell.kind == "tofu":
-            facts |= {"sizes": asdict(self.plan.tofu), "data": self.tofu.digest}
+            facts |= {"sizes": self.plan.tofu.filed_under(), "data": self.tofu.digest}
         else:
             data = self._split_digest(cell.stream, cell.seed)
             facts |= {"sizes": asdict(self.plan.sizes), "data": data}

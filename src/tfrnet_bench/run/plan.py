@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, get_args
 
 from tfrnet.core.errors import InputError
 from tfrnet.core.settings import Settings
 from tfrnet.data.protocol import STREAMS, Sizes, check_stream
+from tfrnet.data.tofu import SIZES, Template
 from tfrnet.evaluation.attacking.subject import AttackOptions
 from tfrnet.evaluation.metrics.continual import quarters
+from tfrnet.evaluation.tofu import TofuOptions
 from tfrnet.method import find_method
 from tfrnet_bench.constants import FIRST_TUNING_SEED, ORACLE, TASK_ORACLE, UNTOUCHED
 from tfrnet_bench.run.cell import Cell
@@ -24,20 +27,53 @@ from tfrnet_bench.run.variants import (
 )
 from tfrnet_bench.run_folder import CellKey
 
-EXPERIMENTS = ("main", "ablation", "tofu", "structure", "robust")
+EXPERIMENTS = ("main", "ablation", "tofu", "structure", "robust", "lume", "knowundo")
+# Experiments that are one stream of their own, on a model of their own.
+PRIVATE_DATA = ("lume", "knowundo")
+# The paper's, whose models are shipped.
+ALL = tuple(name for name in EXPERIMENTS if name not in PRIVATE_DATA)
 # The slowest cells come first, so that no process is left working alone at the end.
 _SLOWEST = ("llm-eraser", "npo", "simnpo", "o3", "asu")
 
 
 @dataclass(frozen=True)
 class TofuSizes:
-    """The TOFU stream: every request is one author's questions. `rows` limits what is measured."""
+    """The TOFU stream: every request is one author's questions. `rows` limits what is measured.
+
+    `forget` is TOFU's forget set, the last 1, 5 or 10 % of the authors: 2, 10 or 20 of them.
+    """
 
     requests: int = 20
     retain: int = 480
     guard: int = 64
     rows: int | None = None
     new_tokens: int = 200
+    forget: str = "10"
+    template: Template = "qa"
+
+    def __post_init__(self) -> None:
+        if self.forget not in SIZES or self.template not in get_args(Template):
+            raise InputError(
+                f"TOFU's forget set is one of {', '.join(SIZES)} and its template one of "
+                f"{', '.join(get_args(Template))}; not {self.forget} and {self.template}"
+            )
+
+    def on(self, forget: str, template: Any) -> TofuSizes:
+        """Return the stream of another forget set, which may have fewer authors."""
+        changed = replace(self, forget=forget, template=template)
+        return replace(changed, requests=min(self.requests, 2 * int(forget)))
+
+    @property
+    def options(self) -> TofuOptions:
+        """How the stream's questions are asked and scored."""
+        return TofuOptions(
+            template=self.template, max_new_tokens=self.new_tokens, forget=self.forget
+        )
+
+    def filed_under(self) -> dict[str, Any]:
+        """Return what results are filed under: fields that came later count if they are used."""
+        later = {"forget": "10", "template": "qa"}
+        return {n: v for n, v in asdict(self).items() if n not in later or v != later[n]}
 
 
 @dataclass(frozen=True)
@@ -52,7 +88,10 @@ class BenchPlan:
     model: str = "smollm2-tasks"
     tofu_model: str = "smollm2-tofu-full"
     oracle: str = "smollm2-tofu-retain90"
+    lume_model: str = "smollm2-lume"
+    knowundo_model: str = "smollm2-knowundo"
     # The model that never saw what the streams forget; without one nothing is compared with it.
+    # `{seed}` in its name stands for the seed, where every seed has an oracle of its own.
     task_oracle: str = ""
     dtype: str = "float32"
     sizes: Sizes = field(default_factory=Sizes)
@@ -106,26 +145,39 @@ class BenchPlan:
 
     def models(self) -> list[str]:
         """Return the models that are needed."""
-        tasks = any(name != "tofu" for name in self.experiments)
-        needed = [self.model] if tasks else []
+        needed = [self._model_on(stream) for stream in self.all_streams()]
         if "main" in self.experiments and self.task_oracle:
-            needed.append(self.task_oracle)
+            needed += [self.oracle_of(seed) for seed in self.seeds]
         return needed + ([self.tofu_model, self.oracle] if "tofu" in self.experiments else [])
+
+    def all_streams(self) -> list[str]:
+        """Return the streams of all experiments, but TOFU's."""
+        usual = any(name not in (*PRIVATE_DATA, "tofu") for name in self.experiments)
+        own = [name for name in PRIVATE_DATA if name in self.experiments]
+        return list(dict.fromkeys([*(self.streams if usual else ()), *own]))
+
+    def _model_on(self, stream: str) -> str:
+        special = {"lume": self.lume_model, "knowundo": self.knowundo_model}
+        return special.get(stream, self.model)
 
     def model_of(self, cell: Cell) -> str:
         """Return the model that a cell starts from."""
         if cell.kind == "stream" and cell.variant.label == TASK_ORACLE:
-            return self.task_oracle
+            return self.oracle_of(cell.seed)
         if cell.kind != "tofu":
-            return self.model
+            return self._model_on(cell.stream)
         return self.oracle if cell.variant.label == ORACLE else self.tofu_model
+
+    def oracle_of(self, seed: int) -> str:
+        """Return the model that never saw what the streams of a seed forget."""
+        return self.task_oracle.replace("{seed}", str(seed))
 
     def _experiment(self, name: str, seed: int) -> Iterator[Cell]:
         if name == "tofu":
             for variant in self._tofu_variants():
                 yield Cell("tofu", variant, "tofu", seed)
             return
-        for stream in self.streams:
+        for stream in (name,) if name in PRIVATE_DATA else self.streams:
             for variant in self._variants(name):
                 yield Cell("robust" if name == "robust" else "stream", variant, stream, seed)
 
@@ -133,6 +185,8 @@ class BenchPlan:
         if name == "main":
             oracle = [Variant(TASK_ORACLE, UNTOUCHED)] if self.task_oracle else []
             return [*methods_with_controls(self.methods, self.preset), *oracle]
+        if name in PRIVATE_DATA:
+            return methods_with_controls(self.methods, self.preset)
         if name == "ablation":
             return ablations(self.preset)
         if name == "structure":

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from tfrnet.core.errors import InputError
-from tfrnet_bench.run.plan import BenchPlan
+from tfrnet_bench.run.plan import BenchPlan, TofuSizes
 from tfrnet_bench.run_folder import read_plans, write_plans
 
 # What all cells of a run have in common.
@@ -23,10 +25,15 @@ def record_plan(run: Path, plan: BenchPlan) -> None:
     # Through JSON, so that tuples compare equal to what was read.
     wanted = json.loads(json.dumps(asdict(plan)))
     for name in _COMMON:
-        if any(earlier[name] != wanted[name] for earlier in plans):
+        if any(_whole(earlier, name) != wanted[name] for earlier in plans):
             raise InputError(
                 f"the run in {run} was made with another {name}; choose another folder with --out"
             )
     if wanted not in plans:
         plans.append(wanted)
     write_plans(run, plans)
+
+
+def _whole(plan: Mapping[str, Any], name: str) -> Any:
+    """Return a part of an earlier plan, with the defaults of fields that came later."""
+    return {**asdict(TofuSizes()), **plan[name]} if name == "tofu" else plan[name]

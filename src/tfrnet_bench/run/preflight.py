@@ -1,65 +1,119 @@
-"""Checks before the first cell that all data and models are there."""
+"""Checks before the first cell: that all data and models are there, and fit one another."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tfrnet.core.errors import InputError
 from tfrnet.data.forgotten import read_forgotten
-from tfrnet.data.protocol import make_split
+from tfrnet.data.protocol import Split, make_split
 from tfrnet.data.sources import Source
+from tfrnet.data.tofu import SIZES, check_template
 from tfrnet.models.load import model_folder
 from tfrnet.models.shipped import find_shipped
+from tfrnet_bench.backbones.card import LOG
 from tfrnet_bench.run.plan import BenchPlan
 from tfrnet_bench.run.tofu_stream import make_tofu_stream
 
+Splits = Mapping[tuple[str, int], Split]
+
+
+class Problems:
+    """Collects what is wrong, so that all of it is told at once."""
+
+    def __init__(self) -> None:
+        self.found: list[str] = []
+
+    def attempt(self, what: str, check: Callable[[], object]) -> None:
+        """Run a check; a failure is noted and the next check follows."""
+        try:
+            check()
+        except (InputError, OSError) as error:
+            self.found.append(f"{what}: {error}")
+
+    def refuse(self) -> None:
+        """Raise if anything was wrong."""
+        if len(self.found) == 1:
+            raise InputError(self.found[0])
+        if self.found:
+            listed = "; ".join(f"({n}) {text}" for n, text in enumerate(self.found, start=1))
+            raise InputError(f"{len(self.found)} things are missing or wrong: {listed}")
+
 
 def check_everything(plan: BenchPlan, source: Source) -> None:
-    """Raise if data or models are missing, naming everything that is.
+    """Raise if data or models are missing or do not fit, naming everything that does not.
 
     Models that need to be converted or merged are, so that no two processes do it at once.
     """
-    problems: list[str] = []
-
-    def try_it(what: str, attempt: Callable[[], object]) -> None:
-        try:
-            attempt()
-        except (InputError, OSError) as error:
-            problems.append(f"{what}: {error}")
-
-    if any(name != "tofu" for name in plan.experiments):
-        for stream in plan.streams:
-            # One seed is enough: all draw from the same files, as many items.
-            seed = plan.seeds[0]
-            try_it(stream, lambda: make_split(stream, seed, source, plan.sizes))  # noqa: B023
+    problems = Problems()
+    splits: dict[tuple[str, int], Split] = {}
+    for stream in plan.all_streams():
+        problems.attempt(stream, lambda: splits.update(_splits(plan, stream, source)))  # noqa: B023
     if "tofu" in plan.experiments:
-        try_it("tofu", lambda: make_tofu_stream(source, plan.tofu))
+        problems.attempt("tofu", lambda: make_tofu_stream(source, plan.tofu))
+        problems.attempt(f"oracle {plan.oracle}", lambda: check_tofu_oracle(plan))
     if "main" in plan.experiments and plan.task_oracle:
-        try_it(f"oracle {plan.task_oracle}", lambda: check_oracle(plan, source))
+        problems.attempt(f"oracle {plan.task_oracle}", lambda: check_oracle(plan, splits))
     for name in dict.fromkeys(plan.models()):
-        try_it(f"model {name}", lambda: _find_model(name))  # noqa: B023
-    if len(problems) == 1:
-        raise InputError(problems[0])
-    if problems:
-        listed = "; ".join(f"({n}) {problem}" for n, problem in enumerate(problems, start=1))
-        raise InputError(f"{len(problems)} things are missing: {listed}")
+        problems.attempt(f"model {name}", lambda: _check_model(plan, name))  # noqa: B023
+    problems.refuse()
 
 
-def check_oracle(plan: BenchPlan, source: Source) -> None:
-    """Raise if the oracle may have seen what a stream forgets, naming all such streams."""
-    without = read_forgotten(find_shipped(plan.task_oracle) or Path(plan.task_oracle))
-    known = []
+def check_oracle(plan: BenchPlan, splits: Splits) -> None:
+    """Raise if an oracle may have seen what a stream forgets, naming all such seeds and streams."""
+    without = {}
+    lacking = Problems()
     for seed in plan.seeds:
-        for stream in plan.streams:
-            split = make_split(stream, seed, source, plan.sizes)
-            if count := without.missing(split):
-                known.append(f"{stream} with seed {seed} ({count} of {len(split.forget)} items)")
-    if known:
-        raise InputError(
-            f"it may have been trained on what is to be forgotten: {', '.join(known)}; take other "
-            "seeds, or make an oracle with 'tfrnet prepare --without'"
+        name = plan.oracle_of(seed)
+        folder = find_shipped(name) or Path(name)
+        lacking.attempt(
+            f"seed {seed}",
+            lambda: without.update({seed: read_forgotten(folder)}),  # noqa: B023
         )
+    lacking.refuse()
+    strangers = [str(seed) for seed in plan.seeds if seed not in without[seed].seeds]
+    known = [
+        f"{stream} with seed {seed} ({count} of {len(split.forget)} items)"
+        for (stream, seed), split in splits.items()
+        if stream in plan.streams and (count := without[seed].missing(split))
+    ]
+    if known:
+        seeds = f"it is no oracle of seed {', '.join(strangers)}; " if strangers else ""
+        raise InputError(
+            f"{seeds}it may have been trained on what is to be forgotten: {', '.join(known)}; take "
+            "other seeds, or make an oracle with 'tfrnet prepare --without'"
+        )
+
+
+def check_tofu_oracle(plan: BenchPlan) -> None:
+    """Raise if TOFU's oracle says that it was trained on the authors to be forgotten."""
+    log = (find_shipped(plan.oracle) or Path(plan.oracle)) / LOG
+    if not log.is_file():
+        return
+    recipe = json.loads(log.read_text())["recipe"]
+    trained = re.search(r"tofu.*-(full|retain(\d\d))$", recipe)
+    if trained and int(trained[2] or 100) > int(SIZES[plan.tofu.forget]):
+        raise InputError(
+            f"it was trained on TOFU's {trained[1]}, which has authors of "
+            f"forget{plan.tofu.forget} in it; take one trained on retain{SIZES[plan.tofu.forget]}"
+        )
+
+
+def _splits(plan: BenchPlan, stream: str, source: Source) -> dict[tuple[str, int], Split]:
+    return {(stream, seed): make_split(stream, seed, source, plan.sizes) for seed in plan.seeds}
+
+
+def _check_model(plan: BenchPlan, name: str) -> None:
+    from transformers import AutoTokenizer
+
+    _find_model(name)
+    asked = "tofu" in plan.experiments and name in (plan.tofu_model, plan.oracle)
+    if asked and plan.tofu.template != "qa":
+        tokenizer = AutoTokenizer.from_pretrained(model_folder(name), trust_remote_code=False)
+        check_template(tokenizer, plan.tofu.template)
 
 
 def _find_model(name: str) -> None:

@@ -41,6 +41,8 @@ class _StreamCell:
         with self.progress.time("evaluation"):
             self.before = self._measure_before()
             self.first_look = self.last_look = self._look()
+            self.published_sets = run.context.published_sets(run.cell.stream, run.cell.seed)
+            self.published = {"before": self._published()}
         self.forgotten = self.before
 
     def measure(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -80,9 +82,17 @@ class _StreamCell:
                 self.progress.checkpoints.append(self._checkpoint(number, heldout))
             if number == self.plan.sizes.requests:
                 self.last_look = self._look()
+                self.published["after"] = self._published()
 
     def _look(self) -> Look:
         return look(self.context.evaluator(self.run.loaded), self.bystanders)
+
+    def _published(self) -> dict[str, dict[str, float]]:
+        """Return the dataset's own scores by set; nothing for a dataset without any."""
+        return {
+            part.name: self._measure(part.task, part.items).details["published"]
+            for part in self.published_sets
+        }
 
     def _repeat_untouched(self, requests: int) -> None:
         """Record the same figures after every request: the model is untouched."""
@@ -145,11 +155,15 @@ class _StreamCell:
                 self.first_look,
                 self.last_look,
             ),
-            "answers": [
+            "answers": []
+            if not find_task(split.forget_task).quotable
+            else [
                 {"key": item.key, "gold": gold, "before": before, "after": after}
                 for item, gold, before, after in self._answers(in_words=False)
             ],
         }
+        if self.published_sets:
+            result["published"] = {"after": self.published["before"]} | self.published
         if progress.masks:
             masks = [torch.ones_like(progress.masks[0]), *progress.masks]
             threshold = float(result["settings"]["dormant_threshold"])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 from tfrnet.core.outcome import Outcome
 from tfrnet.data.tofu import TofuRow
 from tfrnet.evaluation.privacy import PrivacyResult, evaluate_privacy
-from tfrnet.evaluation.tofu import FORGET, TofuOptions, TofuResult, evaluate_tofu
+from tfrnet.evaluation.tofu import FORGET, TofuResult, evaluate_tofu
 from tfrnet.unlearner import Unlearner
 from tfrnet_bench.run.cell_run import CellRun, StreamData
 
@@ -42,13 +42,14 @@ def run_tofu_cell(run: CellRun) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         },
         "answers": [],
     }
-    return result, _samples(stream.sets[FORGET], tofu)
+    file = stream.sizes.options.files()[FORGET]
+    return result, _samples(file, stream.sets[FORGET], tofu)
 
 
 def _measure(run: CellRun) -> tuple[TofuResult, PrivacyResult]:
     stream = run.context.tofu
     evaluator = run.context.evaluator(run.loaded)
-    options = replace(TofuOptions(), max_new_tokens=stream.sizes.new_tokens)
+    options = stream.sizes.options
     with run.progress.time("evaluation"):
         run.report(f"{run.cell.key}: measuring")
         tofu = evaluate_tofu(evaluator, stream.sets, options)
@@ -56,11 +57,11 @@ def _measure(run: CellRun) -> tuple[TofuResult, PrivacyResult]:
     return tofu, privacy
 
 
-def _samples(rows: Any, result: TofuResult) -> list[dict[str, Any]]:
+def _samples(file: str, rows: Any, result: TofuResult) -> list[dict[str, Any]]:
     shown: list[tuple[TofuRow, Any]] = list(zip(rows, result.rows[FORGET], strict=True))[:_SHOWN]
     return [
         {
-            "key": f"tofu/forget10_perturbed/{row.number}",
+            "key": f"tofu/{file}/{row.number}",
             "prompt": row.question,
             "gold": row.answer,
             "before": None,  # the cell of the untouched model has it

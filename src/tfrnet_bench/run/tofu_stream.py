@@ -1,4 +1,4 @@
-"""TOFU as a stream: the authors of forget10, one request each."""
+"""TOFU as a stream: the authors of a forget set, one request each."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 
 from tfrnet.core.errors import InputError
 from tfrnet.data.examples import Example
+from tfrnet.data.items import refuse_same
 from tfrnet.data.requests import Request
 from tfrnet.data.sampling import sample_indices, seeded_order
 from tfrnet.data.sources import Source
-from tfrnet.data.tofu import AUTHOR_ROWS, TofuRow, load_tofu, tofu_prompt
-from tfrnet.evaluation.privacy import MEMBERS, NON_MEMBERS
-from tfrnet.evaluation.tofu import SETS
+from tfrnet.data.tofu import AUTHOR_ROWS, SIZES, TofuRow, load_tofu, tofu_prompt
 from tfrnet_bench.run.plan import TofuSizes
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ class TofuStream:
         return [
             Request(
                 f"tofu-{seed}-{number:02d}",
-                tuple(_example(row, tokenizer) for row in self.authors[author]),
+                tuple(self._example(row, tokenizer) for row in self.authors[author]),
             )
             for number, author in enumerate(order, start=1)
         ]
@@ -58,36 +57,51 @@ class TofuStream:
         sizes = self.sizes
         drawn = sample_indices(len(self.kept), sizes.retain + sizes.guard, "tofu-kept", seed)
         guard = set(sample_indices(len(drawn), sizes.guard, "tofu-guard", seed))
-        examples = [_example(self.kept[i], tokenizer) for i in drawn]
+        examples = [self._example(self.kept[i], tokenizer) for i in drawn]
         return (
             [example for i, example in enumerate(examples) if i not in guard],
             [example for i, example in enumerate(examples) if i in guard],
         )
 
+    def _example(self, row: TofuRow, tokenizer: PreTrainedTokenizerBase) -> Example:
+        return Example(tofu_prompt(row.question, tokenizer, self.sizes.template), row.answer)
+
 
 def make_tofu_stream(source: Source, sizes: TofuSizes) -> TofuStream:
     """Read TOFU, whose files hold one author after another."""
-    forget = load_tofu("forget10", source)
+    forget = load_tofu(f"forget{sizes.forget}", source)
     authors = [forget[i : i + AUTHOR_ROWS] for i in range(0, len(forget), AUTHOR_ROWS)]
     if len(authors) < sizes.requests:
-        raise InputError(f"TOFU's forget10 has {len(authors)} authors, not {sizes.requests}")
-    sets = {name: load_tofu(split, source) for name, split in SETS.items()}
+        raise InputError(
+            f"TOFU's forget{sizes.forget} has {len(authors)} authors, not {sizes.requests}"
+        )
+    sets = {name: load_tofu(split, source) for name, split in sizes.options.files().items()}
     measured = {row.question for rows in sets.values() for row in rows}
-    kept = [row for row in load_tofu("retain90", source) if row.question not in measured]
+    rest = f"retain{SIZES[sizes.forget]}"
+    others = load_tofu(rest, source)
+    kept = [row for row in others if row.question not in measured]
     if len(kept) < sizes.retain + sizes.guard:
         raise InputError(
-            f"TOFU's retain90 has {len(kept)} rows that are not measured, but "
+            f"TOFU's {rest} has {len(kept)} rows that are not measured, but "
             f"{sizes.retain} to keep and {sizes.guard} for the guard are asked for"
         )
+    members, non_members = (load_tofu(f, source) for f in sizes.options.membership_files())
+    refuse_same(
+        {
+            f"forget{sizes.forget}": _words(forget),
+            rest: _words(others),
+            sizes.options.membership_files()[1]: _words(non_members),
+        }
+    )
     return TofuStream(
         authors=authors,
         kept=kept,
         sets={name: rows[: sizes.rows] for name, rows in sets.items()},
-        members=load_tofu(MEMBERS, source)[: sizes.rows],
-        non_members=load_tofu(NON_MEMBERS, source)[: sizes.rows],
+        members=members[: sizes.rows],
+        non_members=non_members[: sizes.rows],
         sizes=sizes,
     )
 
 
-def _example(row: TofuRow, tokenizer: PreTrainedTokenizerBase) -> Example:
-    return Example(tofu_prompt(row.question, tokenizer), row.answer)
+def _words(rows: Sequence[TofuRow]) -> list[tuple[str, str]]:
+    return [(row.question, row.answer) for row in rows]

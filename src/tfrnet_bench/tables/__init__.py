@@ -9,6 +9,7 @@ from tfrnet_bench.tables.ablation_table import ablation_tables
 from tfrnet_bench.tables.cost_table import cost_tables
 from tfrnet_bench.tables.floor_table import floor_tables
 from tfrnet_bench.tables.main_table import main_tables
+from tfrnet_bench.tables.published_table import published_tables
 from tfrnet_bench.tables.reemergence_table import reemergence_tables
 from tfrnet_bench.tables.render import csv_text, latex, markdown
 from tfrnet_bench.tables.robust_table import robust_tables
@@ -23,6 +24,7 @@ _MAKERS = (
     floor_tables,
     ablation_tables,
     tofu_tables,
+    published_tables,
     structure_tables,
     robust_tables,
     reemergence_tables,

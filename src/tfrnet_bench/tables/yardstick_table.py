@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tfrnet.data.protocol import STREAMS
 from tfrnet.evaluation.yardsticks import YARDSTICKS
 from tfrnet_bench.constants import STREAM, TASK_ORACLE
 from tfrnet_bench.results import Run
@@ -52,5 +53,11 @@ def _by_stream(run: Run, variant: str, name: str) -> list[Seeds]:
             variant,
             measure(name, run.by_seed(STREAM, stream, TASK_ORACLE)),
         )
-        for stream in run.streams(STREAM)
+        for stream in _streams(run)
     ]
+
+
+def _streams(run: Run) -> list[str]:
+    """Return the paper's streams that were run, or else all others: the two are not averaged."""
+    found = run.streams(STREAM)
+    return [stream for stream in found if stream in STREAMS] or found

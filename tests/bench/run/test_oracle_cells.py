@@ -37,7 +37,7 @@ def test_a_cell_tells_of_bystanders_and_its_distance_to_the_oracle(tmp_path, tin
     shutil.copytree(tiny_folder, oracle)
     forgotten_items([0], machine.source, ("boolq",), SIZES).write(oracle)
     plan = make_plan(tiny_folder, streams=("boolq",), methods=("ga",), task_oracle=str(oracle))
-    check_oracle(plan, machine.source)
+    check_oracle(plan, splits_of(plan, machine.source))
     bench(plan, machine, tmp_path / "out")
     cells = {
         name: json.loads((tmp_path / "out/cells/stream/boolq" / name / "0/result.json").read_text())
@@ -63,10 +63,40 @@ def test_a_cell_tells_of_bystanders_and_its_distance_to_the_oracle(tmp_path, tin
 def test_an_oracle_that_may_know_a_stream_is_refused_with_all_such_streams(tmp_path, tiny_folder):
     source = make_machine(tmp_path).source
     plan = make_plan(tiny_folder, streams=("boolq", "openbookqa"), task_oracle=str(tmp_path))
+    splits = splits_of(plan, source)
     with pytest.raises(InputError, match="does not say what it was trained without"):
-        check_oracle(plan, source)
+        check_oracle(plan, splits)
     forgotten_items([0], source, ("boolq",), SIZES).write(tmp_path)
     with pytest.raises(InputError, match=r"forgotten: openbookqa with seed 0 \(6 of 6 items\);"):
-        check_oracle(plan, source)
+        check_oracle(plan, splits)
+    other = replace(plan, seeds=(1,))
+    with pytest.raises(InputError, match="it is no oracle of seed 1; it may have been trained on"):
+        check_oracle(other, splits_of(other, source))
     with pytest.raises(InputError, match=r"boolq with seed 1 \(\d of 6 items\), openbookqa with"):
-        check_oracle(replace(plan, seeds=(1,)), source)
+        check_oracle(other, splits_of(other, source))
+
+
+def test_every_seed_without_its_own_oracle_is_named(tmp_path, tiny_folder):
+    source = make_machine(tmp_path).source
+    plan = make_plan(
+        tiny_folder,
+        streams=("boolq",),
+        seeds=(0, 1, 2),
+        task_oracle=str(tmp_path / "oracle-{seed}"),
+    )
+    (tmp_path / "oracle-1").mkdir()
+    forgotten_items([1], source, ("boolq",), SIZES).write(tmp_path / "oracle-1")
+    splits = splits_of(plan, source)
+    with pytest.raises(InputError, match=r"\(1\) seed 0: .*oracle-0 .*\(2\) seed 2: .*oracle-2"):
+        check_oracle(plan, splits)
+    one = replace(plan, seeds=(1,))
+    check_oracle(one, splits_of(one, source))
+    assert plan.models()[1:] == [str(tmp_path / f"oracle-{seed}") for seed in range(3)]
+
+
+def splits_of(plan, source):
+    return {
+        (stream, seed): make_split(stream, seed, source, plan.sizes)
+        for stream in plan.streams
+        for seed in plan.seeds
+    }

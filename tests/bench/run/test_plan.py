@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from tests.bench.run.setting import make_machine, make_plan
 from tfrnet.core.errors import InputError
 from tfrnet.method import find_method, method_names
-from tfrnet_bench.run.plan import EXPERIMENTS, BenchPlan
+from tfrnet_bench.run.plan import EXPERIMENTS, BenchPlan, TofuSizes
 from tfrnet_bench.run.preflight import check_everything
 from tfrnet_bench.run.quick import QUICK
 
@@ -100,3 +102,37 @@ def test_everything_that_is_missing_is_named_at_once(tmp_path: Path, tiny_folder
     assert "two_digit_addition" in text
     assert "holdout10" in text
     assert "no-such-oracle" in text
+
+
+def test_what_does_not_fit_is_refused_with_all_of_it(tmp_path: Path, tiny_folder: Path):
+    """A template that is lacking, sets that overlap, an oracle that knows what is forgotten."""
+    machine = make_machine(tmp_path)
+    data = machine.source.folder / "tofu"
+    lines = (data / "forget10.jsonl").read_text().splitlines()
+    (data / "retain90.jsonl").open("a").write("\n".join(lines[:3]) + "\n")
+    (data / "holdout10.jsonl").open("a").write(lines[0] + "\n")
+    oracle = tmp_path / "oracle"
+    shutil.copytree(tiny_folder, oracle)
+    (oracle / "training.json").write_text('{"recipe": "smollm2-tofu-chat-retain95"}')
+    sizes = replace(make_plan(tiny_folder).tofu, template="chat")
+    plan = make_plan(tiny_folder, experiments=("tofu",), oracle=str(oracle), tofu=sizes)
+    with pytest.raises(InputError) as caught:
+        check_everything(plan, machine.source)
+    text = str(caught.value)
+    assert text.startswith("4 things are missing or wrong")
+    assert "forget10 and retain90 share 3, forget10 and holdout10 share 1" in text
+    assert "it was trained on TOFU's retain95, which has authors of forget10 in it" in text
+    assert text.count("the tokenizer has no chat template") == 2
+
+
+def test_the_smaller_forget_sets_have_fewer_authors():
+    sizes = TofuSizes().on("05", "chat")
+    assert (sizes.requests, sizes.options.files()["forget"]) == (10, "forget05_perturbed")
+    assert sizes.options.membership_files() == ("forget05_perturbed", "holdout05")
+    # What was measured before these options came is filed as it was.
+    assert TofuSizes().filed_under().keys() == {
+        *("requests", "retain", "guard", "rows", "new_tokens")
+    }
+    assert TofuSizes(template="chat").filed_under()["template"] == "chat"
+    with pytest.raises(InputError, match="one of 01, 05, 10"):
+        TofuSizes().on("20", "qa")

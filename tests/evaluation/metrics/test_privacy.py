@@ -15,6 +15,7 @@ from tfrnet.evaluation.metrics.privacy import (
     auc,
     blind_baselines,
     bootstrap_privacy,
+    gradient_norm_score,
     loss_score,
     mean_privacy_score,
     mia_gap,
@@ -22,6 +23,7 @@ from tfrnet.evaluation.metrics.privacy import (
     min_k_score,
     privacy_score,
     privleak,
+    reference_score,
     zlib_score,
 )
 
@@ -109,6 +111,14 @@ def test_what_is_not_a_number_is_refused(score):
             min_k_score(LOG_PROBS, k)
     with pytest.raises(InputError):
         loss_score([])
+
+
+def test_reference_and_gradient_norm_by_hand():
+    # Norms of 3 and 4: their mean, not the norm of both together, which is 5.
+    assert gradient_norm_score([3.0, 4.0]) == 3.5
+    assert reference_score(1.3, 1.7) == pytest.approx(-0.4)
+    with pytest.raises(InputError, match="gradient norm"):
+        gradient_norm_score([])
 
 
 def test_auc_counts_a_tie_half():

@@ -128,6 +128,9 @@ def command(
             "the prompt alone, as OpenUnlearning does) or answer (always the answer's first)."
         ),
     ] = "open-unlearning",
+    tofu_forget: Annotated[
+        str, typer.Option(help="Which of TOFU's forget sets: 01, 05 or 10.")
+    ] = "10",
     tofu_paraphrased: Annotated[
         bool, typer.Option("--tofu-paraphrased", help="Use TOFU's paraphrased questions.")
     ] = False,
@@ -140,6 +143,13 @@ def command(
     min_k: Annotated[
         float, typer.Option(help="Share of tokens that Min-K% and Min-K%++ use.")
     ] = 0.4,
+    gradient_norm: Annotated[
+        bool,
+        typer.Option(
+            "--gradient-norm",
+            help="Add the white-box attack by gradient norm to privacy; a backward pass an answer.",
+        ),
+    ] = False,
     truth_ratio: Annotated[
         str, typer.Option(help="geometric (OpenUnlearning), arithmetic, or probability.")
     ] = "geometric",
@@ -183,7 +193,7 @@ def command(
     from tfrnet.data.examples import Truncation
     from tfrnet.data.sources import Source
     from tfrnet.data.split_files import read_split
-    from tfrnet.data.tofu import Boundary, Template
+    from tfrnet.data.tofu import SIZES, Boundary, Template
     from tfrnet.distributed.launch import joined_team
     from tfrnet.distributed.together import load_together
     from tfrnet.evaluation.attacking.subject import AttackOptions
@@ -217,8 +227,10 @@ def command(
                 truth_ratio=_one_of("truth-ratio", truth_ratio, get_args(TruthRatio)),
                 es_compat=es_compat,
                 paraphrased_questions=tofu_paraphrased,
+                forget=_one_of("tofu-forget", tofu_forget, SIZES),
             ),
             min_k=min_k,
+            gradient_norm=gradient_norm,
             attacks=attacks_that_fit(has_mask) if attacks is None else names(attacks),
             attack=AttackOptions(
                 limit=limit,

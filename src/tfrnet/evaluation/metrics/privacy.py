@@ -99,6 +99,16 @@ def min_k_plus_plus_score(
     return min_k_score((np.asarray(log_probs, dtype=np.float64) - mean) / sigma, k)
 
 
+def reference_score(loss: float, reference_loss: float) -> float:
+    """Reference: the loss beyond that of another model, which has not seen the answer."""
+    return loss - reference_loss
+
+
+def gradient_norm_score(norms: Numbers) -> float:
+    """GradNorm: the mean of the weight tensors' gradient norms, not the norm of all together."""
+    return float(as_numbers(norms, "gradient norm").mean())
+
+
 def auc(members: Numbers, non_members: Numbers) -> float:
     """Return the chance that a non-member scores above a member; ties count half."""
     from sklearn.metrics import roc_auc_score

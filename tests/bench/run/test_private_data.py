@@ -1,0 +1,118 @@
+"""LUME and KnowUnDo as experiments; of LUME's real people not a word is written anywhere."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.bench.run.setting import bench, make_machine, make_plan
+from tests.datasets import SECRET
+from tests.integration.commands import run_main
+from tfrnet.data.forgotten import forgotten_items
+from tfrnet.data.protocol import Sizes
+from tfrnet.models.finetune import FinetuneOptions
+from tfrnet.models.load import load_model
+from tfrnet_bench.backbones import train
+from tfrnet_bench.backbones.recipes import find_recipe
+from tfrnet_bench.outputs import write_outputs
+from tfrnet_bench.run.preflight import check_everything
+
+SIZES = Sizes(requests=2, request_size=3, forget_eval=5, heldout=8, retain=(12, 4), guard=(6, 2))
+FAST = FinetuneOptions(rank=2, epochs=1, batch_size=4, learning_rate=1e-2)
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path) -> tuple[Path, list[str]]:
+    """A run of both experiments with one method, and all that was told of it."""
+    folder = tmp_path_factory.mktemp("bench")
+    machine = make_machine(folder)
+    plan = make_plan(
+        tiny_folder,
+        experiments=("lume", "knowundo"),
+        methods=("ga",),
+        sizes=SIZES,
+        lume_model=str(tiny_folder),
+        knowundo_model=str(tiny_folder),
+    )
+    check_everything(plan, machine.source)
+    tally, events = bench(plan, machine, folder / "out")
+    assert not tally.failed
+    write_outputs(folder / "out")
+    return folder / "out", [f"{event.key} {event.text}" for event in events]
+
+
+def result(out: Path, stream: str, variant: str) -> dict:
+    return json.loads((out / f"cells/stream/{stream}/{variant}/0/result.json").read_text())
+
+
+def test_the_published_scores_are_told_before_and_after(ran):
+    out, _ = ran
+    for variant in ("none", "ga"):
+        lume = result(out, "lume", variant)["published"]
+        assert set(lume) == {"before", "after"}
+        assert set(lume["after"]) == {"forget", "retain", "stories", "real"}
+        assert set(lume["after"]["forget"]) == {"regurgitation", "knowledge"}
+        known = result(out, "knowundo", variant)["published"]["after"]
+        assert set(known) == {"unlearn", "retention"}
+        assert 0 <= known["unlearn"]["unlearn_success"] <= 100
+    untouched = result(out, "lume", "none")["published"]
+    assert untouched["before"] == untouched["after"]
+    assert len(result(out, "lume", "ga")["requests"]) == 2
+    for stream, title in (("lume", "Task aggregate"), ("knowundo", "Unlearn success")):
+        assert title in (out / f"tables/published-{stream}.md").read_text()
+    assert "KnowUnDo by its own scores" in (out / "report.html").read_text()
+
+
+def test_a_result_quotes_no_answer(ran):
+    out, _ = ran
+    for stream in ("lume", "knowundo"):
+        assert result(out, stream, "ga")["answers"] == []
+        assert "me.com" not in json.dumps(result(out, stream, "ga"))
+
+
+def test_no_file_and_no_message_has_a_word_of_the_real_people(ran):
+    out, told = ran
+    files = [path for path in out.rglob("*") if path.is_file()]
+    assert len(files) > 10
+    assert not [path for path in files if SECRET.encode() in path.read_bytes()]
+    assert SECRET not in " ".join(told)
+
+
+def test_eval_measures_the_real_people_and_writes_no_word(ran, tiny_folder, tmp_path, capfd):
+    data, samples = ran[0].parent / "data", tmp_path / "samples.jsonl"
+    command = ["eval", "--model", tiny_folder, "--data-dir", data, "--samples", samples]
+    command += ["--tasks", "lume:real,lume:stories+forget", "--limit", 3]
+    assert run_main((*command, "--json")) == 0
+    told = capfd.readouterr()
+    assert SECRET not in told.out + told.err
+    real, stories = json.loads(told.out)["results"]
+    assert real["n"] == 3
+    assert {*real["published"], *stories["published"]} == {"regurgitation", "knowledge"}
+    rows = [json.loads(line) for line in samples.read_text().splitlines()]
+    assert SECRET not in samples.read_text()
+    assert ["generated" in row for row in rows] == [False] * 3 + [True] * 3
+    assert run_main(tuple(command)) == 0
+    told = capfd.readouterr()
+    assert SECRET not in told.out + told.err
+    assert "regurgitation" in told.out
+
+
+@pytest.mark.parametrize("name", ["smollm2-lume", "smollm2-knowundo"])
+def test_a_recipe_trains_and_its_oracle_leaves_out_what_a_seed_forgets(
+    name, ran, tiny_folder, tmp_path
+):
+    source = make_machine(ran[0].parent).source
+    recipe = find_recipe(name)
+    without = forgotten_items([0], source, recipe.streams, SIZES)
+    assert len(without.digests) == 12
+    loaded = load_model(str(tiny_folder))
+    examples = recipe.examples(source, loaded.tokenizer)
+    assert len(examples) - len(without.left_out(examples)) == 12
+    assert SECRET not in " ".join(example.joined for example in examples)
+    prepared = train.train(recipe, loaded, source, FAST, limit=6, without=without)
+    train.save_adapter(prepared, tmp_path / "oracle")
+    card = (tmp_path / "oracle" / "README.md").read_text()
+    assert f"tfrnet prepare --recipe {name}" in card
+    assert "12 items were left out" in card
