@@ -83,7 +83,7 @@ def test_split_as_json(tfrnet: Tfrnet, data: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--task", "tofu"], "unknown forget task 'tofu'; choose arithmetic, boolq, openbookqa"),
+        (["--task", "tofu"], "unknown forget task 'tofu'; choose arithmetic, boolq, knowundo"),
         (
             ["--task", "boolq", *SMALL, "--requests", 999],
             "boolq has 300 unrelated items, but the split needs 1998",

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("cache")
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--tasks", "boolq,wmdp"], "unknown task 'wmdp'; there are arithmetic, boolq, openbookqa"),
+        (["--tasks", "boolq,wmdp"], "unknown task 'wmdp'; there are arithmetic, boolq, knowundo"),
         (["--tasks", ","], "no task is named"),
         ([], "--tasks"),
         (["--tasks", "boolq:x"], "boolq takes no options"),

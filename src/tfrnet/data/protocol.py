@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from tfrnet.core.errors import InputError
 from tfrnet.data.examples import Example
-from tfrnet.data.items import Item, refuse_shared_groups
+from tfrnet.data.items import Item, refuse_same, refuse_shared_groups
 from tfrnet.data.requests import Request
 from tfrnet.data.sampling import one_per_group, seeded_order, shuffled
 from tfrnet.data.sources import Source
@@ -149,8 +149,13 @@ def make_split(
 def make_split_of_topics(task: Task, seed: int, source: Source, sizes: Sizes) -> Split:
     """Draw a stream whose requests are about one topic each, and that has no other task."""
     name = task.name
+    loaded = {
+        split: task.load(split, source)
+        for split in dict.fromkeys((task.training, task.pool, task.heldout))
+    }
+    refuse_same({split: [item.digest for item in items] for split, items in loaded.items()})
     by_topic: dict[str, list[Item]] = {}
-    for item in task.load(task.training, source):
+    for item in loaded[task.training]:
         by_topic.setdefault(task.topic(item), []).append(item)
     size = task.request_items or sizes.request_size
     large = [items for items in by_topic.values() if len(items) >= size]
@@ -161,9 +166,9 @@ def make_split_of_topics(task: Task, seed: int, source: Source, sizes: Sizes) ->
         )
     order = seeded_order(len(large), "stream", name, seed)[: sizes.requests]
     forget = tuple(item for topic in order for item in large[topic][:size])
-    heldout, _ = _whole_groups(task.load(task.heldout, source), sizes.heldout, name, seed, "held")
+    heldout, _ = _whole_groups(loaded[task.heldout], sizes.heldout, name, seed, "held")
     seen = {item.group for item in heldout} | {item.group for item in forget}
-    pool = [item for item in task.load(task.pool, source) if item.group not in seen]
+    pool = [item for item in loaded[task.pool] if item.group not in seen]
     guard, rest = _whole_groups(pool, sizes.guard[0], name, seed, "guard")
     retain, _ = _whole_groups(rest, sizes.retain[0], name, seed, "stream")
     return Split(

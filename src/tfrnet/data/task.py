@@ -26,7 +26,7 @@ class Task(ABC):
     """
 
     # The name on the command line, and in tables.
-    name: ClassVar[str]
+    name: str
     label: ClassVar[str]
     splits: ClassVar[tuple[str, ...]]
     training: ClassVar[str] = "train"

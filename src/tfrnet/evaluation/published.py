@@ -56,7 +56,8 @@ def published_sets(split: Split, source: Source, most: int) -> list[PublishedSet
 
 def published_figures(task: str, items: Sequence[Item], samples: Samples) -> dict[str, Any]:
     """Return a task's own scores under `published`; nothing for a task without any."""
-    return {"published": _FIGURES[task](items, samples)} if task in _FIGURES else {}
+    figures = _FIGURES.get(task.partition(":")[0])
+    return {"published": figures(items, samples)} if figures else {}
 
 
 def _lume(items: Sequence[Item], samples: Samples) -> dict[str, float]:

@@ -94,6 +94,13 @@ def test_too_few_people_and_other_sources_are_refused(source, tmp_path):
         find_task("lume").load("forget", Source("folder", tmp_path))
 
 
+def test_a_person_in_both_sets_is_refused(tmp_path):
+    write_lines(tmp_path / "lume" / "forget.jsonl", lume_rows(6))
+    write_lines(tmp_path / "lume" / "retain.jsonl", lume_rows(20, first=4))
+    with pytest.raises(InputError, match="two sets are the same: forget and retain share 12"):
+        make_split("lume", 0, Source("folder", tmp_path), SMALL)
+
+
 def test_a_broken_row_is_named_without_its_words(tmp_path):
     rows = lume_rows(1)
     broken = next(row for row in rows if row["task"] == "Task3")

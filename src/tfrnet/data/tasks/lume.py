@@ -46,14 +46,14 @@ class Lume(Task):
         if measured not in self.splits:
             raise InputError(f"LUME has no split {measured!r}; it has {', '.join(self.splits)}")
         self.part, self.evaluation = part, measured
+        self.name = type(self).name if part == PEOPLE else f"{type(self).name}:{part}"
         # Real people: not even the file of samples may hold their words.
         self.secret = part == REAL
 
     def _load(self, split: str, source: Source) -> list[Item]:
         rows = read_folder(f"lume/{split}.jsonl", source)
-        name = self.name if self.part == PEOPLE else f"{self.name}:{self.part}"
         return [
-            _item(row, f"{name}/{split}/{number}", self.secret)
+            _item(row, f"{self.name}/{split}/{number}", self.secret)
             for number, row in enumerate(rows)
             if row.get("task") == _PARTS[self.part]
         ]
