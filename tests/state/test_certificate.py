@@ -85,6 +85,21 @@ def failed(checks: list[Check]) -> list[str]:
 # What it says
 
 
+def test_an_audited_request_says_in_how_many_wordings_it_is_gone(folder: Path, key: Path) -> None:
+    entries = StateStore.open(folder).entries
+    wordings = {
+        "own": {"tried": 2, "before": 2, "after": 0},
+        "chat": {"tried": 3, "before": 1, "after": 1},
+    }
+    entries[2] = entries[2] | {"audit": {"wordings": wordings}}
+    manifest = StateStore.open(folder).manifest
+    value = make_certificate(manifest, entries, ONE.id, TIME, read_key(key))
+    assert value["forgetting"]["wordings_tried"] == 5
+    assert value["forgetting"]["wordings_given_before"] == 3
+    assert value["forgetting"]["wordings_given_after"] == 1
+    assert "4 of 5; the model gave it in 3 before" in certificate_page(value)
+
+
 def test_it_says_what_the_ledger_says(folder: Path, key: Path) -> None:
     lines = StateStore.open(folder).entries
     value = certified(folder, key)

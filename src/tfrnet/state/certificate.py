@@ -46,7 +46,7 @@ def make_certificate(
         "generation": line["generation"],
         "method": {"name": manifest.method, "settings": manifest.config, "seed": manifest.seed},
         "guard": _before_and_after(line, "guard_loss") | {"examples": len(manifest.guard)},
-        "forgetting": _before_and_after(line, "forget_loss") | _figures(line),
+        "forgetting": _before_and_after(line, "forget_loss") | _figures(line) | _wordings(line),
         "model": {"name": bare_name(manifest.model), "fingerprint": manifest.fingerprint},
         "state_digest": line["state_after"],
         "ledger": {
@@ -80,6 +80,17 @@ def _figures(line: Mapping[str, Any]) -> dict[str, Any]:
         name: line.get(name) for name in ("attempts", "selected", "recovered")
     }
     return {name: value for name, value in figures.items() if type(value) in (int, float)}
+
+
+def _wordings(line: Mapping[str, Any]) -> dict[str, int]:
+    """Return in how many wordings the model gave the answers, if the request was audited."""
+    kinds = (line.get("audit") or {}).get("wordings", {}).values()
+    if not kinds:
+        return {}
+    return {
+        f"wordings_{name}": sum(kind[key] for kind in kinds)
+        for name, key in (("tried", "tried"), ("given_before", "before"), ("given_after", "after"))
+    }
 
 
 def certificate_bytes(certificate: Mapping[str, Any]) -> bytes:

@@ -50,6 +50,7 @@ def certificate_page(certificate: Mapping[str, Any]) -> str:
             {
                 "loss on the request's answers": _change(forgetting),
                 f"loss on {guard['examples']} guard examples": _change(guard),
+                **_wordings(forgetting),
             },
         )
         + _section(
@@ -88,6 +89,15 @@ def _section(title: str, facts: Mapping[str, Any]) -> str:
         for name, value in facts.items()
     )
     return f"<h2>{escape(title)}</h2><table>{rows}</table>"
+
+
+def _wordings(forgetting: Mapping[str, Any]) -> dict[str, str]:
+    """Return in how many wordings the answers are gone, if the request was audited."""
+    if "wordings_tried" not in forgetting:
+        return {}
+    tried, before = forgetting["wordings_tried"], forgetting["wordings_given_before"]
+    gone = tried - forgetting["wordings_given_after"]
+    return {"gone in other wordings": f"{gone} of {tried}; the model gave it in {before} before"}
 
 
 def _change(losses: Mapping[str, Any]) -> str:
