@@ -29,7 +29,7 @@ from tfrnet.evaluation.metrics.continual import trade_off
 from tfrnet.evaluation.tasks import evaluate_task
 from tfrnet.models.load import LoadedModel, load_model, use_tensor_cores
 from tfrnet_bench.constants import FIRST_TUNING_SEED
-from tfrnet_bench.search import read_rows
+from tfrnet_bench.search.rows import read_rows
 
 Row = dict[str, Any]
 _EVERY = 5

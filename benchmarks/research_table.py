@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import Any
 
 from tfrnet.data.protocol import STREAMS
-from tfrnet_bench.search import read_rows
+from tfrnet_bench.search.rows import read_rows
 from tfrnet_bench.tables.render import markdown_table
 
 Row = Mapping[str, Any]

@@ -8,7 +8,8 @@ import pytest
 
 from benchmarks.research_table import research_table
 from tfrnet.evaluation.metrics.continual import trade_off
-from tfrnet_bench.search import FIRST_TUNING_SEED, read_rows
+from tfrnet_bench.constants import FIRST_TUNING_SEED
+from tfrnet_bench.search.rows import read_rows
 
 ROOT = Path(__file__).parents[2]
 RUNS = ROOT / "benchmarks" / "results" / "research"

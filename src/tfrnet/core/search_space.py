@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 Point = Mapping[str, Any]
@@ -11,12 +11,9 @@ Point = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """The settings that a search varies: the strength of a step, `steps`, and one of its own.
+    """The settings that a search varies, each with its values in order, the default among them.
 
-    `own` holds two values of a setting (or of several that belong together) that is specific to
-    the method, the published default first. `start` is what differs from the defaults everywhere.
+    One of them may be `preset`: which preset the others are changed in.
     """
 
-    own: tuple[Point, Point]
-    strength: str = "learning_rate"
-    start: Point = field(default_factory=dict)
+    axes: Mapping[str, tuple[Any, ...]]

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from tfrnet.cli import options as opt
-from tfrnet.cli.lists import names
+from tfrnet.cli.lists import names, numbers
 from tfrnet.cli.output import Output
 from tfrnet_bench.commands import bench_options
 
@@ -21,13 +21,25 @@ def command(
     ] = Path("tfrnet-search"),
     methods: bench_options.Methods = "",
     streams: bench_options.Streams = "",
-    seed: Annotated[int, typer.Option(help="Seed of the tuning streams, at least 1000.")] = 1000,
-    requests: Annotated[int, typer.Option(min=1, help="Requests per trial.")] = 5,
+    seeds: Annotated[
+        str,
+        typer.Option(
+            help="Seeds of the tuning streams, at least 1000, separated by commas.",
+        ),
+    ] = "1000,1001",
+    requests: Annotated[int, typer.Option(min=1, help="Requests per stream.")] = 20,
     heldout: Annotated[int, typer.Option(min=1, help="Held-out items per task.")] = 100,
-    budget: Annotated[int, typer.Option(min=1, max=12, help="Grid points per method.")] = 12,
+    trials: Annotated[
+        int, typer.Option(min=1, help="Settings to try per method, the same number for each.")
+    ] = 12,
+    objective: Annotated[
+        str, typer.Option(help="Score that leads the search: honest or paper. Both are chosen by.")
+    ] = "honest",
     model: bench_options.Backbone = "smollm2-tasks",
     workers: Annotated[int, typer.Option(min=1, help="Trials to run at the same time.")] = 1,
-    minutes: bench_options.Minutes = None,
+    minutes: Annotated[
+        float | None, typer.Option(min=0, help="End after this many minutes.", show_default=False)
+    ] = None,
     batch_size: bench_options.EvalBatchSize = 64,
     data_dir: opt.DataDir = None,
     source: opt.DataSource = "auto",
@@ -35,19 +47,28 @@ def command(
     device: opt.Device = "auto",
     as_json: opt.AsJson = False,
 ) -> int:
-    """Search for the best settings of every method, with the same grid and budget for all.
+    """Search for the best settings of every method, with the same number of trials for all.
 
-    A trial applies the first requests of a tuning stream in memory and measures the Trade-off
-    between what is forgotten and what still works on held-out items. A method that declares no
-    search space is left out. You can stop at any time; run the same command again to continue.
+    A trial is one point of a method's grid on whole streams: every stream with every tuning seed.
+    The first half of the trials is spread over the grid, the defaults first; the others go next to
+    the best so far. A warning says where the best point lies on the edge of what was tried. A
+    method that declares no search space is left out. You can stop at any time; run the same command
+    again to continue, also with more trials.
     """
+    from tfrnet.core.errors import InputError
     from tfrnet.data.protocol import STREAMS
     from tfrnet.data.sources import Source
-    from tfrnet_bench.grid import searchable
     from tfrnet_bench.machine import Machine
-    from tfrnet_bench.search import SearchPlan, choose, run_search
+    from tfrnet_bench.search.choice import OBJECTIVES
+    from tfrnet_bench.search.grid import searchable
+    from tfrnet_bench.search.plan import SearchPlan
+    from tfrnet_bench.search.run import run_search
+    from tfrnet_bench.search.summary import edge_lines, summary, summary_lines, trial_line
 
     output = Output(as_json)
+    leading = next((name for name in OBJECTIVES if name == objective), None)
+    if leading is None:
+        raise InputError(f"--objective is {' or '.join(OBJECTIVES)}, not {objective!r}")
     chosen_methods = names(methods)
     if not chosen_methods:
         can_be, cannot = searchable()
@@ -57,37 +78,29 @@ def command(
     plan = SearchPlan(
         methods=chosen_methods,
         streams=names(streams) or STREAMS,
-        seed=seed,
+        seeds=numbers(seeds, "--seeds", "1000,1001"),
         requests=requests,
         heldout=heldout,
-        budget=budget,
+        trials=trials,
         model=model,
         dtype=dtype,
     )
     machine = Machine(Source(source, data_dir), device, eval_batch_size=batch_size, workers=workers)
-    trials = plan.trials()
-    with output.progress(len(trials), "trials") as bar:
+    failed = 0
+    with output.progress(plan.cells, "streams") as bar:
 
         def report(row: Mapping[str, Any]) -> None:
+            nonlocal failed
+            failed += "error" in row
             bar.advance()
-            output.say(
-                f"{row['key']}: forget accuracy {row['forget_accuracy']:.1f}, held-out "
-                f"{', '.join(f'{v:.1f}' for v in row['heldout_accuracy'].values())}, "
-                f"Trade-off {row['trade_off']:.2f}, {row['seconds']:.1f} s"
-            )
+            output.say(trial_line(row))
 
-        rows = run_search(plan, machine, out / "trials.jsonl", report, minutes)
-    wanted = {trial.key for trial in trials}
-    done = sum(row["key"] in wanted for row in plan.own(rows))
-    if done < len(trials):
-        output.say(f"{done} of {len(trials)} trials are done; run the same command to continue")
-    chosen = choose(rows, plan)
-    (out / "chosen.json").write_text(json.dumps(chosen, indent=1) + "\n")
-    for name, best in sorted(chosen.items(), key=lambda entry: -entry[1]["trade_off"]):
-        settings = ", ".join(f"{key}={value}" for key, value in best["settings"].items())
-        output.say(
-            f"{name:<11} Trade-off {best['trade_off']:.2f} (defaults "
-            f"{best['trade_off_of_defaults']:.2f}) of {best['points_tried']} points: {settings}"
-        )
-    output.result("search", {"out": str(out), "trials": done, "chosen": chosen})
-    return 0
+        rows = run_search(plan, machine, out / "trials.jsonl", report, minutes, leading)
+    found = summary(rows, plan)
+    (out / "chosen.json").write_text(json.dumps(found, indent=1) + "\n")
+    for line in summary_lines(found, plan):
+        output.say(line)
+    for line in edge_lines(found):
+        output.note(f"warning: {line}")
+    output.result("search", {"out": str(out), **found})
+    return 1 if failed else 0

@@ -29,7 +29,12 @@ class Flatten(AnswerUnlearner):
     method = "flatten"
     label = "Flatten"
     config_class = FlattenConfig
-    search_space = SearchSpace(({"retain_weight": 1.0}, {"retain_weight": 0.3}))
+    search_space = SearchSpace(
+        {
+            "learning_rate": (1e-6, 1e-5, 1e-4),
+            "retain_weight": (0.3, 1.0, 3.0),
+        }
+    )
     mean_over = "tokens"
     config: FlattenConfig
 

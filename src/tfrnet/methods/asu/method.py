@@ -37,7 +37,14 @@ class ASU(AnswerUnlearner):
     method = "asu"
     label = "ASU"
     config_class = ASUConfig
-    search_space = SearchSpace(({"forget_weight": 0.1}, {"forget_weight": 1.0}))
+    search_space = SearchSpace(
+        {
+            "learning_rate": (1e-6, 3e-6, 1e-5, 3e-5, 1e-4, 3e-4),
+            "steps": (2, 5, 10, 20, 40),
+            "forget_weight": (0.03, 0.1, 0.3, 1.0, 3.0),
+            "temperature": (1.5, 2.3, 4.0, 8.0, 16.0),
+        }
+    )
     config: ASUConfig
 
     def _reference(self, forget: list[Encoded]) -> Teacher:

@@ -18,7 +18,13 @@ class GradientAscent(AscentUnlearner):
     method = "ga"
     label = "GA"
     config_class = GAConfig
-    search_space = SearchSpace(({"forget_ceiling": None}, {"forget_ceiling": 12.0}))
+    search_space = SearchSpace(
+        {
+            "learning_rate": (1e-6, 3e-6, 1e-5, 3e-5, 1e-4, 3e-4),
+            "steps": (1, 2, 5, 10, 20),
+            "forget_ceiling": (6.0, 12.0, 30.0, None),
+        }
+    )
     config: GAConfig
 
 

@@ -16,7 +16,13 @@ class GradientDifference(AscentUnlearner):
     method = "graddiff"
     label = "GradDiff"
     config_class = GradDiffConfig
-    search_space = SearchSpace(({"forget_weight": 1.0}, {"forget_weight": 0.3}))
+    search_space = SearchSpace(
+        {
+            "learning_rate": (1e-6, 3e-6, 1e-5, 3e-5, 1e-4, 3e-4),
+            "steps": (2, 5, 10, 20, 40),
+            "forget_weight": (0.1, 0.3, 1.0, 3.0),
+        }
+    )
     config: GradDiffConfig
 
 

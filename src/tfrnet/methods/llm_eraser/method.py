@@ -50,7 +50,14 @@ class LLMEraser(AnswerUnlearner):
     method = "llm-eraser"
     label = "LLM-Eraser"
     config_class = LLMEraserConfig
-    search_space = SearchSpace(({"forget_weight": 0.01}, {"forget_weight": 0.3}))
+    search_space = SearchSpace(
+        {
+            "learning_rate": (2e-5, 1e-4, 5e-4, 2.5e-3),
+            "steps": (10, 20, 40),
+            "forget_weight": (0.003, 0.01, 0.03, 0.1, 0.3),
+            "score_weight": (0.05, 0.2, 0.8, 3.0),
+        }
+    )
     mean_over = "tokens"
     reference_stage = "choosing the channels to prune"
     config: LLMEraserConfig

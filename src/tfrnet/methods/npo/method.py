@@ -24,7 +24,13 @@ class NPO(AnswerUnlearner):
     method = "npo"
     label = "NPO"
     config_class = NPOConfig
-    search_space = SearchSpace(({"beta": 0.1}, {"beta": 1.0}))
+    search_space = SearchSpace(
+        {
+            "learning_rate": (1e-6, 3e-6, 1e-5, 3e-5, 1e-4, 3e-4),
+            "steps": (5, 10, 20, 40),
+            "beta": (0.03, 0.1, 0.3, 1.0),
+        }
+    )
     config: NPOConfig
 
     def _reference(self, forget: list[Encoded]) -> torch.Tensor:

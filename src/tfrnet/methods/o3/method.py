@@ -57,7 +57,13 @@ class O3(AnswerUnlearner):
     method = "o3"
     label = "O3"
     config_class = O3Config
-    search_space = SearchSpace(({"gate": "tofu"}, {"gate": "soft"}))
+    search_space = SearchSpace(
+        {
+            "learning_rate": (3e-5, 1e-4, 3e-4, 1e-3, 3e-3),
+            "steps": (8, 15, 30, 60),
+            "gate": ("tofu", "soft"),
+        }
+    )
     exportable = False
     why_not_exportable = "the weight of its adapter depends on the prompt"
     mean_over = "tokens"

@@ -49,7 +49,13 @@ class RMU(GradientUnlearner):
     method = "rmu"
     label = "RMU"
     config_class = RMUConfig
-    search_space = SearchSpace(({"retain_weight": 1200.0}, {"retain_weight": 1.0}))
+    search_space = SearchSpace(
+        {
+            "learning_rate": (1e-5, 5e-5, 2.5e-4, 1e-3, 5e-3),
+            "steps": (4, 8, 16, 32),
+            "retain_weight": (1.0, 10.0, 100.0, 1200.0, 12000.0),
+        }
+    )
     adam_eps = 1e-6
     config: RMUConfig
 

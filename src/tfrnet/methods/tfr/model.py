@@ -21,7 +21,7 @@ from tfrnet.data.sampling import seeded_order
 from tfrnet.masking.channels import find_channels
 from tfrnet.masking.mask import ChannelMask, capacity
 from tfrnet.masking.strength import MaskStrength
-from tfrnet.methods.tfr.config import FISHER, SOLVED, TFRConfig
+from tfrnet.methods.tfr.config import SOLVED, TFRConfig
 from tfrnet.methods.tfr.scoring import ScoreOptions
 from tfrnet.methods.tfr.state import ChannelState
 from tfrnet.methods.tfr.steps.calibrate import Untouched, calibrate_update
@@ -57,7 +57,12 @@ class TFRNet(Unlearner[ChannelState]):
     label = "TFR-Net"
     config_class = TFRConfig
     search_space = SearchSpace(
-        ({"guard_relative": 0.05}, {"guard_relative": 0.15}), "step_guard", FISHER
+        {
+            "preset": ("default", "calibrated"),
+            "step_margin": (1.0, 3.0, 10.0, 30.0),
+            "retain_stiffness": (10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0),
+            "retain_examples": (24, 72, 240),
+        }
     )
     shares_work = True
     can_be_compiled = True

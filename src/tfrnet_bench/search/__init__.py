@@ -1,0 +1,1 @@
+"""The hyper-parameter search: the same number of trials, on whole streams, for every method."""
