@@ -28,7 +28,7 @@ from tfrnet_bench.search.budget import cost_lines
 from tfrnet_bench.search.choice import OBJECTIVES, trials_of_all
 from tfrnet_bench.search.grid import searchable
 from tfrnet_bench.search.plan import SearchPlan
-from tfrnet_bench.search.rows import Row, read_rows
+from tfrnet_bench.search.rows import Row
 from tfrnet_bench.search.run import run_search
 from tfrnet_bench.search.summary import edge_lines, summary, summary_lines, trial_line
 
@@ -57,9 +57,7 @@ def probe(
     plan: SearchPlan, machine: Machine, results: Path, requests: int, minutes: float
 ) -> list[Row]:
     """Measure every method's defaults on a few requests of one stream; say how many trials fit."""
-    short = replace(
-        plan, streams=plan.streams[-1:], seeds=plan.seeds[:1], requests=requests, trials=1
-    )
+    short = replace(plan, streams=plan.streams[-1:], requests=requests, trials=1)
     rows = run_search(short, machine, results / "probe.jsonl", _say)
     for line in cost_lines(rows, plan, machine.processes, minutes):
         print(line)

@@ -142,13 +142,15 @@ def test_the_bench_runs_them_and_shows_their_labels(
 def test_the_search_tries_the_points_that_the_method_declares(
     installed: Tfrnet, data: Path, tiny_folder: Path, tmp_path: Path
 ):
-    sizes = ["--requests", 1, "--heldout", 4, "--budget", 1]
+    sizes = ["--requests", 1, "--heldout", 4, "--trials", 1, "--seeds", 1000]
     where = ["--model", tiny_folder, "--data-dir", data, "--device", "cpu", "--out", tmp_path]
     chosen = ["--methods", "flatten", "--streams", "parity"]
     result = installed("search", *chosen, *sizes, *where, "--json")
     assert result.code == 0, result.err
-    settings = result.json["chosen"]["flatten"]["settings"]
-    assert settings == {"learning_rate": 1e-5, "steps": 5, "retain_weight": 1.0}
+    settings = result.json["honest"]["flatten"]["settings"]
+    assert settings == {"learning_rate": 1e-5, "retain_weight": 1.0}
+    assert result.json["budget"]["trials"] == 1
+    assert "lies on the edge: learning_rate=1e-05 is the lowest tried (try more)" in result.err
 
 
 # A package that cannot be imported

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+from tfrnet.core.search_space import Point
 from tfrnet_bench.search.choice import trials_of_all
+from tfrnet_bench.search.grid import spread
 from tfrnet_bench.search.plan import SearchPlan
 from tfrnet_bench.search.rows import Row
 
@@ -40,12 +42,18 @@ def budget(rows: Sequence[Row], plan: SearchPlan) -> dict[str, Any]:
 
 
 def costs(rows: Sequence[Row], plan: SearchPlan) -> dict[str, Cost]:
-    """Return what a stream of the plan costs each method, from any trials that were measured."""
+    """Return what a stream of the plan costs each method, from any trials that were measured.
+
+    A request takes as long as it has steps: those of the plan's points may be more or fewer than
+    those that were measured.
+    """
     found = {}
     for method in plan.methods:
         own = [row for row in rows if row["method"] == method]
         if own:
-            request = fmean(row["unlearning_seconds"] / row["requests"] for row in own)
+            planned = _steps(spread(method, plan.spread_trials))
+            more = planned / _steps([row["settings"] for row in own])
+            request = more * fmean(row["unlearning_seconds"] / row["requests"] for row in own)
             measuring = fmean(
                 (row["seconds"] - row["unlearning_seconds"]) / (len(row["checkpoints"]) - 1)
                 for row in own
@@ -53,6 +61,10 @@ def costs(rows: Sequence[Row], plan: SearchPlan) -> dict[str, Cost]:
             stream = plan.requests * request + len(plan.checkpoints) * measuring
             found[method] = Cost(request, measuring, stream)
     return found
+
+
+def _steps(points: Sequence[Point]) -> float:
+    return fmean(point.get("steps", 1) for point in points)
 
 
 def trials_that_fit(
