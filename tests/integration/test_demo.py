@@ -25,7 +25,9 @@ def test_the_demo_forgets_and_keeps(tmp_path):
     assert before["forgotten"] - after["forgotten"] >= 30
     assert before["others"] - after["others"] <= 5
     assert [outcome["outcome"] for outcome in result["outcomes"]] == ["accepted"] * 5
-    assert len(result["generations"]) == 3
+    assert len(result["generations"]) == len(result["other_words"]) == 3
+    assert all(outcome["audit"] for outcome in result["outcomes"])
+    assert result["drift"] > 0
     assert result["generations"][0]["before"] != result["generations"][0]["after"]
     assert (out / "trajectory.png").read_bytes().startswith(b"\x89PNG")
     assert len(list((out / "state" / "generations").iterdir())) == 6

@@ -111,6 +111,9 @@ def first_hour(tfrnet: Tfrnet, terminal: bool, model: list[object], fast: list[s
     told = step("run", "--stream", "requests.jsonl", *data, *model, *fast)
     assert all(f"{name}: accepted" in told for name in ("facts-1", "passage-1", "french-1"))
     assert "3 applied and 0 rejected" in told
+    assert told.count("audit: ") == 3
+    audit = ["--requests", "requests.jsonl", "--retain", "retain.jsonl", *model]
+    assert "wordings" in step("audit", *audit, "--holdout", "holdout.jsonl")
     status = step("status")
     assert "3 applied, 0 rejected, 3 seen in total" in status
     change = re.search(r"changed by .* on average, .* at most", status)

@@ -67,7 +67,8 @@ What does the model know? (No state is needed.)
 
 Forget, look at it, and change your mind:
 
-  tfrnet run --stream {REQUESTS} --retain {RETAIN} --guard {GUARD}
+  tfrnet run --stream {REQUESTS} --retain {RETAIN} --guard {GUARD} --holdout {HOLDOUT}
+  tfrnet audit --requests {REQUESTS} --retain {RETAIN} --holdout {HOLDOUT}
   tfrnet status
   tfrnet generate --prompt "The capital of Portugal is" --prompt "The capital of Italy is"
   tfrnet history

@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tfrnet.core.drift import Drift
 from tfrnet.core.errors import InputError
 from tfrnet.core.outcome import Outcome
 from tfrnet.core.stage import Report
 from tfrnet.demo.corpus import DemoSplit
 from tfrnet.demo.figure import draw_trajectory
+from tfrnet.demo.other_words import KINDS, in_other_words
 from tfrnet.evaluation.ranking import accuracy, rank
 from tfrnet.methods.tfr.config import TFRConfig
 from tfrnet.models.generation import continue_texts
@@ -51,6 +53,8 @@ class Story:
     after: Accuracies
     outcomes: list[Outcome]
     generations: list[dict[str, str]]
+    other_words: list[dict[str, str]]
+    drift: Drift | None
     seconds: float
     picture: Path | None
 
@@ -61,7 +65,7 @@ class Listener:
 
     stage: Report
     measured: Callable[[Accuracies], None]
-    request_done: Callable[[Outcome], None]
+    request_done: Callable[[Outcome, Drift | None], None]
 
 
 def check_folder(folder: Path) -> None:
@@ -111,8 +115,11 @@ def tell(
     listener.stage("measuring what the model knows")
     before, prompts = _measure(loaded, parts)
     listener.measured(before)
+    reworded = in_other_words(loaded, parts.forgotten)
+    prompts += [each.prompt for each in reworded]
     said_before = continue_texts(loaded, prompts, _NEW_TOKENS)
     outcomes = []
+    drift = None
     with Session(
         loaded.model,
         loaded.tokenizer,
@@ -121,10 +128,12 @@ def tell(
         config=config,
         seed=0,
         model_name=name,
+        audit=True,
     ) as session:
         for outcome in session.run(parts.requests, report=listener.stage):
             outcomes.append(outcome)
-            listener.request_done(outcome)
+            drift = session.unlearner.drift(outcome.guard_loss_after)
+            listener.request_done(outcome, drift)
         listener.stage("measuring what it still knows")
         after, _ = _measure(loaded, parts)
         listener.measured(after)
@@ -134,8 +143,14 @@ def tell(
         {"prompt": prompt, "before": first, "after": second}
         for prompt, first, second in zip(prompts, said_before, said_after, strict=True)
     ]
+    plain = len(generations) - len(reworded)
+    other_words = [
+        {"asked": KINDS[each.kind]} | row
+        for each, row in zip(reworded, generations[plain:], strict=True)
+    ]
     seconds = time.perf_counter() - start
-    story = Story(before, after, outcomes, generations, seconds, picture)
+    told = generations[:plain], other_words, drift
+    story = Story(before, after, outcomes, *told, seconds, picture)
     (folder / _MARKER).write_text(json.dumps(_MADE_BY | summary(story), indent=1) + "\n")
     return story
 
@@ -147,6 +162,8 @@ def summary(story: Story) -> dict[str, object]:
         "accuracy_after": vars(story.after),
         "outcomes": [outcome.to_dict() for outcome in story.outcomes],
         "generations": story.generations,
+        "other_words": story.other_words,
+        "drift": story.drift.ratio if story.drift else None,
         "seconds": round(story.seconds, 1),
         "picture": str(story.picture) if story.picture else None,
     }

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tfrnet.cli import options as opt
+from tfrnet.cli.audit_lines import observed_lines
 from tfrnet.cli.opening import DEFAULT_MODEL, load
 from tfrnet.cli.output import Output, outcome_line
 
 if TYPE_CHECKING:
+    from tfrnet.core.drift import Drift
+    from tfrnet.core.outcome import Outcome
     from tfrnet.demo.story import Story
 
 
@@ -67,8 +71,10 @@ def command(
 
     with output.progress(len(parts.requests), "request", [r.id for r in parts.requests]) as steps:
 
-        def request_done(outcome: object) -> None:
-            output.say(outcome_line(outcome))  # type: ignore[arg-type]
+        def request_done(outcome: Outcome, drift: Drift | None) -> None:
+            output.say(outcome_line(outcome))
+            for line in observed_lines(replace(outcome, answers=()), drift):
+                output.say(line)
             steps.advance()
 
         listener = Listener(steps.stage, measured, request_done)
@@ -91,9 +97,13 @@ def _show(story: Story, topic: str, out: Path, output: Output) -> None:
         table.add_row(label, f"{before:.1f} %", f"{after:.1f} %", f"{after - before:+.1f}")
     output.table(table)
     for row in story.generations:
-        output.say(f"prompt  {row['prompt']}")
-        output.say(f"before  {' '.join(row['before'].split())}")
-        output.say(f"after   {' '.join(row['after'].split())}")
+        _show_answers(row, output)
+    output.say("three of the forgotten facts in other words:")
+    for row in story.other_words:
+        output.say(f"({row['asked']})")
+        _show_answers(row, output)
+    if story.drift:
+        output.say(f"total drift: {story.drift.words}")
     output.say(f"{story.seconds:.0f} s; state in {out / 'state'}, data in {out}")
     if story.picture:
         output.say(f"figure in {story.picture}")
@@ -104,6 +114,17 @@ def _show(story: Story, topic: str, out: Path, output: Output) -> None:
     output.say(
         f'  ask it yourself: tfrnet generate --state {state} --prompt "The capital of Italy is"'
     )
+    output.say(f"  talk to it: tfrnet chat --state {state}")
+    output.say(
+        f"  ask in more words: tfrnet audit --state {state} --requests {out / 'requests.jsonl'} "
+        f"--retain {out / 'retain.jsonl'}"
+    )
     output.say(f"  see it as a page: tfrnet report {state}")
     output.say(f"  take it along: tfrnet export --state {state} --out {out / 'model'}")
-    output.say(f"  undo it all: tfrnet rollback --state {out / 'state'} --to 0")
+    output.say(f"  undo it all: tfrnet rollback --state {state} --to 0")
+    output.say("  your own data: tfrnet init")
+
+
+def _show_answers(row: dict[str, str], output: Output) -> None:
+    for name in ("prompt", "before", "after"):
+        output.say(f"{name:<7} {' '.join(row[name].split())}")
