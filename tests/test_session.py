@@ -344,7 +344,11 @@ def _run(open_session: OpenSession, state: Path, config: TFRConfig, at_a_time: i
         (TFRConfig(guard_examples=6, retain_examples=5), {"accepted"}),
         (TFRConfig.paper(guard_examples=6, retain_examples=5), {"accepted"}),
         (MIXED, {"accepted", "rejected"}),
-        (TFRConfig.preset("calibrated").with_overrides(["steps=3"]), {"accepted"}),
+        pytest.param(
+            TFRConfig.preset("calibrated").with_overrides(["steps=3"]),
+            {"accepted"},
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=["default", "paper", "with rejections", "calibrated"],
 )

@@ -59,6 +59,7 @@ def test_no_words_of_a_dataset_are_published():
 
 
 @needs_real
+@pytest.mark.slow
 def test_the_results_are_of_the_data_models_and_settings_that_are_here():
     plan = BenchPlan(("main", "ablation", "structure", "tofu"), preset=PUBLISHED)
     context = RunContext(plan, Machine(real_source(), "cpu"))

@@ -56,6 +56,7 @@ def test_accelerate_launches_it(command: list[object], tmp_path: Path, launcher:
     assert story(own) == story(other)
 
 
+@pytest.mark.slow
 def test_a_process_that_never_comes_is_not_waited_for_forever(
     launcher: Launcher, command: list[object], tmp_path: Path
 ) -> None:

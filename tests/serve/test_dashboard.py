@@ -161,6 +161,7 @@ def test_a_wrong_token_and_a_right_one(browser: Any, tmp_path: Path, tokenizer) 
         page.close()
 
 
+@pytest.mark.slow
 def test_a_service_that_is_gone_and_back(browser: Any, tmp_path: Path, tokenizer) -> None:
     with primary(tmp_path / "state", tokenizer) as first:
         page = browser.new_page()

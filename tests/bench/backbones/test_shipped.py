@@ -133,6 +133,7 @@ def test_without_the_default_model_the_command_that_installs_it_is_given(monkeyp
 
 @pytest.mark.real
 @torch.no_grad()
+@pytest.mark.slow
 def test_the_tasks_model_adds_unseen_numbers_and_ends_the_text_right_after():
     model, tokenizer = load_model("smollm2-tasks", device="cpu")
     assert tokenizer.eos_token_id == model.config.eos_token_id == EOS
@@ -168,6 +169,7 @@ def test_the_oracles_training_data_are_found_again_bit_by_bit(real):
 @needs_real
 @pytest.mark.real
 @pytest.mark.parametrize("name", ["smollm2-tofu-full", "smollm2-tofu-retain90"])
+@pytest.mark.slow
 def test_the_training_data_are_found_again_bit_by_bit(name, real):
     """The third recipe's take twenty seconds to encode; its arithmetic is tested elsewhere."""
     log = json.loads((find_shipped(name) / "training.json").read_text())

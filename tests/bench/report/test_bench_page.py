@@ -349,6 +349,7 @@ def test_the_page_loads_nothing_from_elsewhere(page, made):
     assert "@import" not in html
 
 
+@pytest.mark.slow
 def test_a_run_of_130_cells_is_under_three_megabytes(tmp_path):
     result = made_up.stream_result("tfr", "boolq", 0)
     layers, projections = 30, 7
