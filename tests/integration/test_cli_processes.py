@@ -142,14 +142,8 @@ cli.main()
 """
 
 
-@pytest.mark.parametrize(
-    "moment",
-    [
-        pytest.param("loading", marks=pytest.mark.slow),
-        "forgetting",
-        pytest.param("committing", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["loading", "forgetting", "committing"])
 def test_sigterm_and_sighup_end_at_the_points_of_sigint_with_its_words(
     files: Files, tmp_path: Path, moment: str
 ) -> None:

@@ -57,7 +57,13 @@ def _one_thread(_two_threads: None) -> None:
     torch.set_num_threads(1)
 
 
-@pytest.mark.parametrize("name", method_names())
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in ("tfr", "npo", "o3") else pytest.mark.slow)
+        for name in method_names()
+    ],
+)
 def test_a_stream_in_two_sessions_ends_like_one_in_one(name, tiny_folder, tokenizer, tmp_path):
     config = find_method(name).config_class().with_overrides(settings(name))
 

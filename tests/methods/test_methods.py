@@ -16,6 +16,11 @@ TRAINED = [name for name in method_names() if name != "tfr"]
 BOTH = [name for name in TRAINED if name not in ("llm-eraser", "o3")]
 VARIANTS = [(name, "full") for name in BOTH] + [(name, "lora") for name in TRAINED]
 USUAL = [(name, "full" if name in BOTH else "lora") for name in TRAINED]
+# Adapters where the weights are usual are many, and slow together.
+ALL_VARIANTS = [
+    pytest.param(*variant, marks=() if variant in USUAL else pytest.mark.slow)
+    for variant in VARIANTS
+]
 # The small model has three layers, and learns at a rate that a large one would not survive.
 FITTING = {"rmu": {"layer": 1}}
 PROBE = torch.tensor([[5, 6, 7, 8, 9, 40, 41]])
@@ -50,7 +55,7 @@ def logits(unlearner) -> torch.Tensor:
         return unlearner.model(PROBE).logits.clone()
 
 
-@pytest.mark.parametrize(("name", "trained"), VARIANTS)
+@pytest.mark.parametrize(("name", "trained"), ALL_VARIANTS)
 def test_a_request_changes_the_model_and_can_be_taken_back_bit_for_bit(name, trained):
     model = tiny.make_trained_model()
     with torch.no_grad():
@@ -120,7 +125,7 @@ def test_a_request_moves_nearly_all_that_is_trained(name, trained, preset):
     assert moved > 0.9 * total
 
 
-@pytest.mark.parametrize(("name", "trained"), VARIANTS)
+@pytest.mark.parametrize(("name", "trained"), ALL_VARIANTS)
 def test_saved_and_loaded_it_goes_on_like_one_that_never_stopped(name, trained, tmp_path):
     whole = make(name, trained)
     for request in STREAM[:2]:
@@ -225,7 +230,7 @@ def test_gradient_checkpointing_changes_nothing(name):
 # Bad luck
 
 
-@pytest.mark.parametrize(("name", "trained"), VARIANTS)
+@pytest.mark.parametrize(("name", "trained"), ALL_VARIANTS)
 def test_divergence_restores_the_last_state_and_says_so(name, trained):
     unlearner = make(name, trained)
     unlearner.forget(STREAM[0])

@@ -123,7 +123,14 @@ def test_the_attacker_meets_what_an_export_ships(variant, split, tokenizer, tmp_
 
 
 # A single projection that rmu trains makes so small a model forget nothing.
-@pytest.mark.parametrize("variant", [variant for variant in VARIANTS if variant != "rmu"])
+@pytest.mark.parametrize(
+    "variant",
+    [
+        pytest.param(variant, marks=() if variant == "ga, weights" else pytest.mark.slow)
+        for variant in VARIANTS
+        if variant != "rmu"
+    ],
+)
 def test_every_attack_that_fits_runs_and_leaves_nothing_behind(variant, split, tokenizer, tmp_path):
     net = forgetful(variant, split, tokenizer)
     before = snapshot(net.model)
