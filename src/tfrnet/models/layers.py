@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -51,6 +52,19 @@ def hidden_after_each(
     Layers after the last of them are not computed, unless `to_the_end`: weights that are spread
     over processes are only put away at the end of a pass.
     """
+    with outputs_kept(layers, to_the_end) as found, suppress(_AllFound):
+        model(input_ids=input_ids, attention_mask=attention_mask, use_cache=False)
+    return found
+
+
+@contextmanager
+def outputs_kept(
+    layers: Sequence[nn.Module], to_the_end: bool = True
+) -> Iterator[list[torch.Tensor]]:
+    """Keep the outputs of some layers of a pass, in order, in the list that is yielded.
+
+    Unless `to_the_end`, the pass is broken off after the last of them.
+    """
     found: list[torch.Tensor] = []
 
     def keep(module: nn.Module, inputs: Any, output: Any) -> None:
@@ -60,13 +74,10 @@ def hidden_after_each(
 
     handles = [layer.register_forward_hook(keep) for layer in layers]
     try:
-        model(input_ids=input_ids, attention_mask=attention_mask, use_cache=False)
-    except _AllFound:
-        pass
+        yield found
     finally:
         for handle in handles:
             handle.remove()
-    return found
 
 
 def is_projection(module: nn.Module) -> bool:

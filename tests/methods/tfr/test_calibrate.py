@@ -24,9 +24,15 @@ from tfrnet.methods.tfr.steps.levels import (
     rival_examples,
     weakest_odds,
 )
-from tfrnet.methods.tfr.steps.neighbours import likeness, nearest_to_any, prompt_states
+from tfrnet.methods.tfr.steps.neighbours import (
+    likeness,
+    nearest_to_any,
+    prompt_states,
+    prompt_states_and_losses,
+)
 from tfrnet.methods.tfr.steps.solve import RetainConstraints, wanted_falls
 from tfrnet.methods.tfr.trial_model import TrialModel
+from tfrnet.models.forward import evaluate_losses
 
 PROMPT = (9, 8)
 FULL = {"give_back": True, "hold_rivals": True, "level_quantile": 0.5}
@@ -113,6 +119,19 @@ def test_states_come_in_the_order_of_the_examples(family) -> None:
     together = prompt_states(model, examples, ScoreOptions(batch_size=3))
     alone = [prompt_states(model, [each], ScoreOptions())[0] for each in examples]
     torch.testing.assert_close(together, torch.stack(alone))
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_one_pass_gives_the_states_and_the_losses_bit_for_bit(family) -> None:
+    model = tiny.make_model(family)
+    examples = [Encoded(tuple(range(3, 3 + n)), n - 2) for n in (9, 4, 7, 5)]
+    options = ScoreOptions(batch_size=3)
+    passes: list[int] = []
+    model.register_forward_pre_hook(lambda *_: passes.append(1))
+    states, losses = prompt_states_and_losses(model, examples, options)
+    assert len(passes) == len(options.groups(examples)) == 2
+    assert torch.equal(states, prompt_states(model, examples, options))
+    assert torch.equal(losses, evaluate_losses(model, examples, 3))
 
 
 # What is kept
@@ -268,6 +287,7 @@ def test_the_preset_is_the_variant_that_was_measured() -> None:
         "retain_examples": 240,
         "retain_stiffness": 1000.0,
         "guard_absolute": 0.02,
+        "drift_limit": 17.0,
         "memory_rows": 160,
         "memory_stiffness": 10.0,
         "least_reached": 0.5,

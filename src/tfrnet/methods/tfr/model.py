@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -163,7 +164,9 @@ class TFRNet(Unlearner[ChannelState]):
             # Without the mask: under it, unknown answers would be less likely than they really are.
             self.mask.set(torch.ones_like(self.state.mask))
             if self._untouched is None or self._untouched.retain is not known:
-                self._untouched = Untouched.of(self.model, known, self._losses, self._options)
+                # Nothing is differentiated, so passes are as large as those for losses.
+                passes = replace(self._options, max_tokens=self.passes.forward_tokens)
+                self._untouched = Untouched.of(self.model, known, passes)
             order = seeded_order(len(known), "retain", self.seed, self.requests_seen)
             calibration = self._untouched.calibrate(
                 self.model, forget, order, self._losses, self._options, config

@@ -26,7 +26,13 @@ from tfrnet.methods.tfr.steps.levels import (
     level_of,
     rival_examples,
 )
-from tfrnet.methods.tfr.steps.neighbours import likeness, nearest_to_any, prompt_states, ranked
+from tfrnet.methods.tfr.steps.neighbours import (
+    likeness,
+    nearest_to_any,
+    prompt_states,
+    prompt_states_and_losses,
+    ranked,
+)
 from tfrnet.methods.tfr.steps.solve import SolvedSteps, wanted_falls
 from tfrnet.methods.tfr.trial_model import TrialModel
 
@@ -66,11 +72,9 @@ class Untouched:
     losses: torch.Tensor
 
     @classmethod
-    def of(
-        cls, model: PreTrainedModel, retain: list[Encoded], losses: Losses, options: ScoreOptions
-    ) -> Untouched:
+    def of(cls, model: PreTrainedModel, retain: list[Encoded], options: ScoreOptions) -> Untouched:
         """Run the retain examples through a model whose mask is all ones."""
-        return cls(retain, prompt_states(model, retain, options), losses(retain))
+        return cls(retain, *prompt_states_and_losses(model, retain, options))
 
     def calibrate(
         self,

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
+from torch import nn
 
 from tfrnet.core.team import Tensors
 from tfrnet.data.examples import Encoded
 from tfrnet.methods.tfr.scoring import ScoreOptions
-from tfrnet.models.forward import collate, frozen, input_device
-from tfrnet.models.layers import decoder_layers, hidden_after_each
+from tfrnet.models.forward import Batch, answer_losses, collate, frozen, input_device
+from tfrnet.models.layers import decoder_layers, hidden_after_each, outputs_kept
 from tfrnet.models.parts import in_parts
 
 if TYPE_CHECKING:
@@ -23,25 +24,67 @@ def prompt_states(
     model: PreTrainedModel, examples: Sequence[Encoded], options: ScoreOptions
 ) -> torch.Tensor:
     """Return the middle layer's output where each answer begins, on the CPU. [n, D]."""
-    layers, device, team = decoder_layers(model), input_device(model), options.team
-    middle = layers[(len(layers) - 1) // 2]
+    middle, whole = _middle_layer(model), options.team.in_lockstep
 
-    def states_of(part: list[int]) -> torch.Tensor:
-        batch = collate([examples[i] for i in part], device)
+    def states_of(batch: Batch) -> Tensors:
         (states,) = hidden_after_each(
-            model, [middle], batch.input_ids, batch.attention_mask, to_the_end=team.in_lockstep
+            model, [middle], batch.input_ids, batch.attention_mask, to_the_end=whole
         )
-        ends = torch.tensor([examples[i].answer_start - 1 for i in part])
-        return states.float().cpu()[torch.arange(len(part)), ends]
+        return (_where_answers_begin(states, batch),)
+
+    (states,) = _of_all(model, examples, options, states_of)
+    return states
+
+
+@torch.no_grad()
+def prompt_states_and_losses(
+    model: PreTrainedModel, examples: Sequence[Encoded], options: ScoreOptions
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the states [n, D] and the losses [n] of examples, both from the same pass."""
+    middle = _middle_layer(model)
+
+    def both_of(batch: Batch) -> Tensors:
+        with outputs_kept([middle]) as outputs:
+            losses = answer_losses(model, batch).float()
+        return _where_answers_begin(outputs[0], batch), losses
+
+    states, losses = _of_all(model, examples, options, both_of)
+    return states, losses
+
+
+def _middle_layer(model: PreTrainedModel) -> nn.Module:
+    layers = decoder_layers(model)
+    return layers[(len(layers) - 1) // 2]
+
+
+def _where_answers_begin(states: torch.Tensor, batch: Batch) -> torch.Tensor:
+    ends = torch.tensor([len(prompt) - 1 for prompt in batch.prompts])
+    return states.float().cpu()[torch.arange(batch.size), ends]
+
+
+def _of_all(
+    model: PreTrainedModel,
+    examples: Sequence[Encoded],
+    options: ScoreOptions,
+    of_batch: Callable[[Batch], Tensors],
+) -> Tensors:
+    """Return what a batch's function says of all examples, in their order, on the CPU."""
+    device, team = input_device(model), options.team
+
+    def of_part(part: list[int]) -> Tensors:
+        return of_batch(collate([examples[i] for i in part], device))
 
     def work(group: list[int]) -> Tensors:
-        return (torch.cat(in_parts(group, states_of, whole=team.in_lockstep)),)
+        parts = in_parts(group, of_part, whole=team.in_lockstep)
+        return tuple(map(torch.cat, zip(*parts, strict=True)))
 
     groups = options.groups(examples)
     with frozen(model):
-        found = [states.cpu() for (states,) in team.map(groups, work)]
-    places = torch.tensor([i for group in groups for i in group])
-    return torch.cat(found)[places.argsort()]
+        found = list(team.map(groups, work))
+    order = torch.tensor([i for group in groups for i in group]).argsort()
+    return tuple(
+        torch.cat([each.cpu() for each in results])[order] for results in zip(*found, strict=True)
+    )
 
 
 def likeness(asked: torch.Tensor, known: torch.Tensor) -> torch.Tensor:
