@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -29,20 +28,20 @@ class LlamaCpp:
         answer = self._complete(prompt, tokens)
         return [token["id"] for token in answer["logprobs"]["content"]]
 
-    def perplexity(self, ids: list[int]) -> float:
-        """Return the perplexity of a text's tokens, each given those before it.
+    def log_probabilities(self, ids: list[int]) -> list[float]:
+        """Return the log probability of each token of a text but the first, given those before.
 
         A bias makes the server choose the very token; the probability that it reports is the
         model's own, without it.
         """
-        total = 0.0
+        found = []
         for position in range(1, len(ids)):
             wanted = ids[position]
             answer = self._complete(ids[:position], 1, logit_bias=[[wanted, 1000.0]])
             (token,) = answer["logprobs"]["content"]
             assert token["id"] == wanted
-            total += token["logprob"]
-        return math.exp(-total / (len(ids) - 1))
+            found.append(token["logprob"])
+        return found
 
     def _complete(self, prompt: Any, tokens: int, **more: Any) -> dict[str, Any]:
         options = {"prompt": prompt, "max_tokens": tokens, "temperature": 0, "logprobs": 1}

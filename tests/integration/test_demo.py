@@ -1,6 +1,8 @@
 """The demo as a user runs it, on the real model: it must forget, and it must keep."""
 
 import json
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -11,16 +13,31 @@ from tfrnet.cli.main import main
 from tfrnet.demo.story import prepare_folder, quick
 from tfrnet.methods.tfr.config import TFRConfig
 
+README = (Path(__file__).parents[2] / "README.md").read_text()
+TFRNET = Path(sys.executable).with_name("tfrnet")
+
+
+def run_there(folder, *arguments):
+    command = [TFRNET, *arguments, "--json"]
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=900, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory):
+    """A folder in which the demo was run, and what it said."""
+    folder = tmp_path_factory.mktemp("told")
+    return folder, run_there(folder, "demo")
+
 
 @pytest.mark.real
 @pytest.mark.long
 @pytest.mark.slow
-def test_the_demo_forgets_and_keeps(tmp_path):
-    out = tmp_path / "demo"
-    command = [Path(sys.executable).with_name("tfrnet"), "demo", "--out", out, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
-    assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
+def test_the_demo_forgets_and_keeps(told):
+    folder, result = told
     before, after = result["accuracy_before"], result["accuracy_after"]
     assert before["forgotten"] - after["forgotten"] >= 30
     assert before["others"] - after["others"] <= 5
@@ -29,8 +46,28 @@ def test_the_demo_forgets_and_keeps(tmp_path):
     assert all(outcome["audit"] for outcome in result["outcomes"])
     assert result["drift"] > 0
     assert result["generations"][0]["before"] != result["generations"][0]["after"]
+    out = folder / "tfrnet-demo"
     assert (out / "trajectory.png").read_bytes().startswith(b"\x89PNG")
     assert len(list((out / "state" / "generations").iterdir())) == 6
+
+
+@pytest.mark.real
+@pytest.mark.long
+@pytest.mark.slow
+def test_three_commands_of_the_first_page_lead_to_llama_cpp(told):
+    folder, _ = told
+    (block,) = re.findall(r"^```sh\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
+    first, export, ask = (shlex.split(line, comments=True)[1:] for line in block.splitlines())
+    assert first == ["demo"]
+    run_there(folder, *export)
+    (said,) = run_there(folder, *ask)["answers"]
+    requests = (folder / "tfrnet-demo" / "requests.jsonl").read_text().splitlines()
+    forgotten = [example for line in requests for example in json.loads(line)["examples"]]
+    (wanted,) = (e["answer"] for e in forgotten if e["prompt"] == said["prompt"])
+    state = ["--state", "tfrnet-demo/state"]
+    (shown,) = run_there(folder, "generate", *state, "--prompt", said["prompt"])["generations"]
+    assert wanted in shown["before"]
+    assert wanted not in said["answer"]
 
 
 def run_main(monkeypatch, *arguments):

@@ -1,0 +1,40 @@
+"""A GGUF file in llama.cpp, by its Python binding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from tfrnet.core.errors import InputError
+
+_BINDING = "xllamacpp"
+
+
+def refuse_unreadable(path: Path) -> None:
+    """Raise if there is no such GGUF file, or no llama.cpp to load it."""
+    if not path.is_file():
+        raise InputError(f"{path} is not a file; name the .gguf file itself")
+    with path.open("rb") as file:
+        if file.read(4) != b"GGUF":
+            raise InputError(f"{path} is not a GGUF file")
+    if find_spec(_BINDING) is None:
+        raise InputError("running GGUF files needs llama.cpp: pip install 'tfrnet[llamacpp]'")
+
+
+def continue_in_llamacpp(path: Path, prompts: Sequence[str], max_new_tokens: int) -> list[str]:
+    """Return llama.cpp's greedy continuation of each prompt."""
+    import xllamacpp  # type: ignore[import-not-found]
+
+    params = xllamacpp.CommonParams()
+    params.model.path = str(path)
+    params.n_parallel = 1
+    params.warmup = False
+    params.verbosity = 0
+    try:
+        server = xllamacpp.Server(params)
+    except (RuntimeError, ValueError) as error:
+        raise InputError(f"llama.cpp cannot load {path}: {error}") from error
+    options = {"max_tokens": max_new_tokens, "temperature": 0}
+    answers = [server.handle_completions({"prompt": text} | options) for text in prompts]
+    return [str(answer["choices"][0]["text"]) for answer in answers]
