@@ -47,7 +47,7 @@ def main(arguments=None):
     print(f"{'method':<12}{'forget loss':>20}{'hold-out loss':>20}")
     for method, outcome in outcomes.items():
         forget = f"{outcome.forget_loss_before:.2f} -> {outcome.forget_loss_after:.2f}"
-        kept = f"{outcome.holdout['before']:.2f} -> {outcome.holdout['after']:.2f}"
+        kept = f"{outcome.holdout['loss_before']:.2f} -> {outcome.holdout['loss_after']:.2f}"
         print(f"{method:<12}{forget:>20}{kept:>20}  {outcome.outcome}")
     return outcomes
 

@@ -1,4 +1,7 @@
-"""The tutorial, run as written in an empty folder, on a small model in place of the default."""
+"""The tutorial and all other commands marked as runnable, on a small model in place of the default.
+
+Those of the README are run by test_demo.py, the check of a certificate by test_signing.py.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,14 @@ import pytest
 
 from tfrnet.cli import opening
 
-TUTORIAL = (Path(__file__).parents[2] / "docs" / "tutorial.md").read_text()
-BLOCKS = re.findall(r"^```(sh|python)\n(.*?)^```", TUTORIAL, flags=re.MULTILINE | re.DOTALL)
+DOCS = Path(__file__).parents[2] / "docs"
+BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```", flags=re.MULTILINE | re.DOTALL)
+BLOCKS = BLOCK.findall((DOCS / "tutorial.md").read_text())
+OTHERS = [
+    path
+    for path in sorted(DOCS.glob("*.md"))
+    if path.name != "tutorial.md" and "\n```sh\ntfrnet " in path.read_text()
+]
 COMMAND = re.compile(r"^(tfrnet .*)$", flags=re.MULTILINE)
 
 
@@ -59,3 +68,22 @@ def test_it_shows_the_way_from_requests_to_an_exported_model():
         "export",
     ]
     assert commands == order
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", OTHERS, ids=lambda path: path.name)
+def test_commands_of_other_pages_run_after_those_of_the_tutorial(page, empty_folder, tfrnet):
+    """They start from the tutorial's files and a state with its first requests."""
+    for _, block in BLOCKS[:2]:
+        subprocess.run(["bash", "-euc", block], check=True)
+    assert tfrnet("run", "--stream", "requests.jsonl", "--retain", "retain.jsonl").code == 0
+    commands = [
+        c
+        for kind, text in BLOCK.findall(page.read_text())
+        if kind == "sh"
+        for c in text.splitlines()
+    ]
+    assert commands
+    for command in commands:
+        result = tfrnet(*shlex.split(command, comments=True)[1:])
+        assert result.code == 0, (command, result.err)

@@ -24,7 +24,7 @@ def refuse_unreadable(path: Path) -> None:
 
 def continue_in_llamacpp(path: Path, prompts: Sequence[str], max_new_tokens: int) -> list[str]:
     """Return llama.cpp's greedy continuation of each prompt."""
-    import xllamacpp  # type: ignore[import-not-found]
+    import xllamacpp
 
     params = xllamacpp.CommonParams()
     params.model.path = str(path)
