@@ -1,4 +1,4 @@
-"""Where cells and trials run."""
+"""Where cells and trials run: data, devices, sizes of passes, number of processes."""
 
 from __future__ import annotations
 

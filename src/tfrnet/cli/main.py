@@ -39,9 +39,9 @@ def build_app() -> typer.Typer:
     """Collect the subcommands. None of them imports torch before it runs."""
     app = typer.Typer(
         help="Continual unlearning for language models: apply deletion requests one after another, "
-        "each checked by a guard, resumable and undoable. The default method, TFR-Net, puts a mask "
-        "over channels and leaves the weights as they are; other methods train weights or an "
-        "adapter.",
+        "resumable and undoable. The default method, TFR-Net, puts a mask over channels, leaves "
+        "the weights as they are and checks each request with a guard; other methods train weights "
+        "or an adapter.",
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,

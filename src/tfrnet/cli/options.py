@@ -11,6 +11,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from tfrnet.method import DEFAULT, method_names
+from tfrnet.models.shipped import BACKBONES
 
 DEFAULT_STATE = Path("tfrnet-state")
 
@@ -25,7 +26,7 @@ AskedState = Annotated[
 ]
 Untouched = Annotated[
     bool,
-    typer.Option("--untouched", help="Ask the model alone, also where there is a state."),
+    typer.Option("--untouched", help="Ask the model alone, even if there is a state."),
 ]
 Generation = Annotated[
     int | None,
@@ -36,9 +37,8 @@ Model = Annotated[
     str | None,
     typer.Option(
         help="Hub id, model or PEFT adapter folder, .gguf file, smollm2-135m (a 4-bit copy of "
-        "SmolLM2-135M-Instruct: Q4_1), or one of its fine-tuned versions: smollm2-tasks, "
-        "smollm2-tofu-full, smollm2-tofu-retain90. Default: the model of the state, or "
-        "smollm2-135m for a new one.",
+        f"SmolLM2-135M-Instruct: Q4_1), or one of its fine-tuned versions: {', '.join(BACKBONES)}. "
+        "Default: the model of the state, or smollm2-135m for a new one.",
         show_default=False,
     ),
 ]
@@ -81,15 +81,15 @@ Guarded = Annotated[
     bool,
     typer.Option(
         "--guarded",
-        help="Let the guard reject requests with this method too, as it always does with tfr. Same "
-        "as --set use_guard=true.",
+        help="Let the guard reject requests with this method too, as it does with tfr. Same as "
+        "--set use_guard=true.",
     ),
 ]
 Preset = Annotated[
     str | None,
     typer.Option(
         help="Named settings of a new state: default, tuned (found by 'tfrnet search'), published "
-        "(of the published results), and with tfr also paper, fisher or calibrated. 'tfrnet "
+        "(as in the published results), and with tfr also paper, fisher or calibrated. 'tfrnet "
         "settings' lists those of a method.",
         show_default=False,
     ),
@@ -161,7 +161,7 @@ DataDir = Annotated[
     Path | None,
     typer.Option(
         help="Folder with the datasets (boolq/, openbookqa/, arithmetic/, tofu/). Default: the "
-        "folder named by the TFRNET_DATA variable, else the Hugging Face hub.",
+        "folder that the variable TFRNET_DATA names, else the Hugging Face hub.",
         show_default=False,
     ),
 ]
@@ -176,8 +176,8 @@ DataSource = Annotated[
 Key = Annotated[
     Path | None,
     typer.Option(
-        help="PEM file of the key that signs the ledger; TFRNET_KEY names one too. Made on first "
-        "use, for its owner only. Keep it outside the state.",
+        help="PEM file of the key that signs the ledger; the variable TFRNET_KEY can name it too. "
+        "Made on first use, readable by its owner only. Keep it outside the state.",
         show_default=False,
     ),
 ]

@@ -1,4 +1,4 @@
-"""What each prepared model learns, and with which settings."""
+"""What each backbone is trained on, and with which settings."""
 
 from __future__ import annotations
 

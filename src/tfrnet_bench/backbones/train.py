@@ -1,4 +1,4 @@
-"""Training by a recipe, and saving the adapter or the merged model with its log."""
+"""Training a backbone by its recipe, and saving the adapter or merged model with the log."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def command(
         str, typer.Option(help="TOFU's forget set: 01, 05 or 10 (2, 10 or 20 authors).")
     ] = "10",
     tofu_template: Annotated[
-        str, typer.Option(help="TOFU asked as qa ('Question: ... Answer: ') or chat (the model's).")
+        str, typer.Option(help="Form of TOFU's prompts: qa ('Question: ... Answer: ') or chat.")
     ] = "qa",
     task_oracle: Annotated[
         str,

@@ -33,7 +33,7 @@ def command(
         int, typer.Option(min=1, help="Settings to try per method, the same number for each.")
     ] = 12,
     objective: Annotated[
-        str, typer.Option(help="Score that leads the search: honest or paper. Both are chosen by.")
+        str, typer.Option(help="Score that guides the search: honest or paper.")
     ] = "honest",
     model: bench_options.Backbone = "smollm2-tasks",
     workers: Annotated[int, typer.Option(min=1, help="Trials to run at the same time.")] = 1,

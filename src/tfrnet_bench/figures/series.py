@@ -1,4 +1,4 @@
-"""Numbers of several seeds as arrays, for figures."""
+"""Measurements of several seeds as arrays, for figures."""
 
 from __future__ import annotations
 

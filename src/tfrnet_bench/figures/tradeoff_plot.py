@@ -1,4 +1,4 @@
-"""What was forgotten against what was kept, with lines of equal balance: by both kinds of score."""
+"""What was forgotten against what was kept, by both scores, with lines of equal Trade-off."""
 
 from __future__ import annotations
 

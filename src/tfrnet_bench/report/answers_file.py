@@ -1,4 +1,4 @@
-"""Answers that a user allows a page to show: what `tfrnet generate --json` printed."""
+"""Answers that a user wants on a page, read from what `tfrnet generate --json` printed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Making values small enough for a page, without changing what is shown."""
+"""Shortening values to keep a page small, without changing what it shows."""
 
 from __future__ import annotations
 

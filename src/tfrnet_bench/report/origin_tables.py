@@ -1,4 +1,4 @@
-"""Where the numbers come from: versions, commits, devices, inputs, settings."""
+"""Tables of where the numbers come from: versions, commits, devices, inputs, settings."""
 
 from __future__ import annotations
 

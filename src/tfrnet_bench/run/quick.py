@@ -1,4 +1,4 @@
-"""The smoke run: a little of everything, to show that it works."""
+"""The smoke run (`--quick`): a little of everything, to show that it works."""
 
 from __future__ import annotations
 

@@ -17,16 +17,16 @@ from tfrnet.core.errors import InputError
 
 def command(
     requests: Annotated[Path, typer.Option(help="JSON Lines file of the requests.")],
-    out: Annotated[Path, typer.Option(help="New JSON Lines file for the lines.")],
+    out: Annotated[Path, typer.Option(help="New JSON Lines file for the suggestions.")],
     model: opt.Model = None,
-    max_new_tokens: Annotated[int, typer.Option(min=4, help="Tokens of a line.")] = 24,
+    max_new_tokens: Annotated[int, typer.Option(min=4, help="Maximum tokens of a line.")] = 24,
     batch_size: Annotated[int, typer.Option(min=1, help="Lines written at once.")] = 8,
     dtype: opt.Dtype = "auto",
     device: opt.Device = "auto",
     trust_remote_code: opt.TrustRemoteCode = False,
     as_json: opt.AsJson = False,
 ) -> int:
-    """Let the untouched model write lines in the language and near the topic of requests.
+    """Have the untouched model suggest retain data close to the requests, in their language.
 
     It continues the first words of their prompts and everyday sentences in their language. Lines
     with an answer that is to be forgotten are left out. Read them before you add them to your

@@ -30,7 +30,7 @@ def command(
     data: Annotated[
         Path | None,
         typer.Option(
-            help="With --check: the request's JSON Lines, to see that it is the data deleted.",
+            help="With --check: file of the request, to check that this is the data deleted.",
             show_default=False,
         ),
     ] = None,
@@ -45,8 +45,8 @@ def command(
     state: Annotated[
         Path | None,
         typer.Option(
-            help="Folder of the state; tfrnet-state for --id. With --check, the certificate is "
-            "also held against its ledger.",
+            help="Folder of the state. Default for --id: tfrnet-state. With --check, the "
+            "certificate is also compared with its ledger.",
             show_default=False,
         ),
     ] = None,
@@ -56,7 +56,7 @@ def command(
     """Certify that a request was applied, or check such a certificate.
 
     'tfrnet certificate --id ID --out FILE' writes what the ledger says of the request, signed with
-    the state's key: times, method, losses before and after, place in the ledger. Not its words.
+    the state's key: times, method, losses before and after, place in the ledger; not its words.
     'tfrnet certificate --check FILE --public-key KEY' needs neither model nor state.
 
     Exit code 0: written, or all checks passed. 1: a check failed. 2: there is nothing to certify.

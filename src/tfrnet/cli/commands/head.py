@@ -11,9 +11,9 @@ from tfrnet.cli.output import Output
 def command(state: opt.State = opt.DEFAULT_STATE, key: opt.Key = None) -> int:
     """Print one line of JSON that says where the ledger stands, signed with the state's key.
 
-    Keep such lines where whoever can write to the state cannot: 'tfrnet verify --head FILE' then
-    finds removed lines, rewritten history, forks and older copies. A file may hold many of them:
-    'tfrnet head >> heads.jsonl'.
+    Keep these lines out of reach of those who can write to the state: 'tfrnet verify --head FILE'
+    then finds removed lines, rewritten history, forks and older copies. A file may hold many of
+    them: 'tfrnet head >> heads.jsonl'.
     """
     from tfrnet.core.canonical import canonical
     from tfrnet.core.clock import now

@@ -21,7 +21,7 @@ def command(
     """Salvage the newest generation whose digest holds, after saying what is lost.
 
     Lines of the ledger before the damage stay; a new line records the repair. What is replaced is
-    kept in a folder beside the state. An interrupted commit is no damage and needs no repair. If
+    kept in a folder beside the state. An interrupted commit is not damage and needs no repair. If
     you have a backup without the damage, 'tfrnet restore' brings back more.
     """
     from tfrnet.state.repair import opened_for_repair

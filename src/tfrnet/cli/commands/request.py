@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tfrnet.serve.client import Client
 
 command = typer.Typer(
-    help="Send deletion requests to a running 'tfrnet serve', and watch what becomes of them.",
+    help="Send deletion requests to a running 'tfrnet serve', and follow them.",
     no_args_is_help=True,
 )
 
@@ -36,7 +36,7 @@ def submit(
     token: Token = None,
     as_json: opt.AsJson = False,
 ) -> int:
-    """Send the requests of a file. Those that the service has already are not done twice."""
+    """Send the requests of a file. Those that the service already has are not applied twice."""
     from tfrnet.data.requests import read_requests
 
     output, client = Output(as_json), _client(url, token)
@@ -69,7 +69,7 @@ def show(name: Id, url: Url = DEFAULT_URL, token: Token = None, as_json: opt.AsJ
 def watch(
     name: Id, url: Url = DEFAULT_URL, token: Token = None, as_json: opt.AsJson = False
 ) -> int:
-    """Show a request's way until it has ended. The exit code is that of 'show'."""
+    """Show the progress of a request until it has ended. The exit code is that of 'show'."""
     output, client = Output(as_json), _client(url, token)
     for event in client.watch(name):
         output.say(": ".join(filter(None, [event["event"], event.get("stage")])))
@@ -80,7 +80,7 @@ def watch(
 def approve(
     name: Id, url: Url = DEFAULT_URL, token: Token = None, as_json: opt.AsJson = False
 ) -> int:
-    """Let a request be worked on that waits for approval."""
+    """Approve a request that waits for approval."""
     return _show(Output(as_json), _client(url, token).approve(name))
 
 

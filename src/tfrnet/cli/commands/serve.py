@@ -23,14 +23,16 @@ _LOCAL = ("127.0.0.1", "localhost", "::1")
 def command(
     retain: Annotated[
         Path | None,
-        typer.Option(help="JSON Lines of examples that must be kept.", show_default=False),
+        typer.Option(
+            help="JSON Lines file with examples that the model must keep.", show_default=False
+        ),
     ] = None,
     state: opt.State = opt.DEFAULT_STATE,
     model: opt.Model = None,
     follow: Annotated[
         Path | None,
         typer.Option(
-            help="Be a read-only replica: answer completions by the state in this folder, which "
+            help="Be a read-only replica: answer completions from the state in this folder, which "
             "another process writes. Needs no retain data.",
             show_default=False,
         ),
@@ -41,51 +43,52 @@ def command(
         Path | None,
         typer.Option(
             help="File of tokens, made with 'tfrnet token add'. Without it everybody on this "
-            "machine may do everything, and no other machine is listened to.",
+            "machine may do everything, and no other machine can connect.",
             show_default=False,
         ),
     ] = None,
     approve: Annotated[
-        bool, typer.Option("--approve", help="Let every request wait for approval.")
+        bool, typer.Option("--approve", help="Hold every request until somebody approves it.")
     ] = False,
     name: Annotated[
-        str, typer.Option(help="The model's name to clients; its own without it.")
+        str, typer.Option(help="Name of the model for clients. Default: its own.")
     ] = "",
     root_path: Annotated[
-        str, typer.Option(help="Path under which a proxy has put the service, such as /tfrnet.")
+        str, typer.Option(help="Path under which a proxy serves it, such as /tfrnet.")
     ] = "",
     on_commit: Annotated[
         str | None,
         typer.Option(
-            help="Command to run after every commit; TFRNET_STATE and TFRNET_GENERATION tell it "
-            "what to look at.",
+            help="Command to run after every commit, with TFRNET_STATE and TFRNET_GENERATION set.",
             show_default=False,
         ),
     ] = None,
     queue: Annotated[
         Path | None,
-        typer.Option(help="Folder of the queue; STATE-service without it.", show_default=False),
+        typer.Option(help="Folder of the queue. Default: STATE-service.", show_default=False),
     ] = None,
     queue_key: Annotated[
         Path | None,
         typer.Option(
-            help="File with the key that waiting words are encrypted with; in the queue's folder "
-            "without it. Made where there is none.",
+            help="File with the key that encrypts the words of waiting requests; made if missing. "
+            "Default: a file in the queue's folder.",
             show_default=False,
         ),
     ] = None,
     webhook_hosts: Annotated[
         str,
-        typer.Option(help="Hosts that may be told by plain http or in a private network: a,b."),
+        typer.Option(help="Hosts whose webhooks may use plain http or a private network: a,b."),
     ] = "",
-    max_queue: Annotated[int, typer.Option(min=1, help="Most requests that wait.")] = 10_000,
-    max_batch: Annotated[int, typer.Option(min=1, help="Completions made at once.")] = 16,
+    max_queue: Annotated[int, typer.Option(min=1, help="Requests that may wait.")] = 10_000,
+    max_batch: Annotated[int, typer.Option(min=1, help="Completions generated at once.")] = 16,
     max_waiting: Annotated[int, typer.Option(min=1, help="Completions that may wait.")] = 256,
     max_connections: Annotated[int, typer.Option(min=1, help="Connections at once.")] = 1000,
-    max_body: Annotated[int, typer.Option(min=1000, help="Bytes of a body.")] = 1 << 20,
-    rate: Annotated[float, typer.Option(min=0.1, help="Calls a second of one caller.")] = 100.0,
+    max_body: Annotated[int, typer.Option(min=1000, help="Bytes that a call may send.")] = 1 << 20,
+    rate: Annotated[
+        float, typer.Option(min=0.1, help="Calls per second that one caller may make.")
+    ] = 100.0,
     grace: Annotated[
-        float, typer.Option(min=0, help="Seconds to finish what is in hand when stopped.")
+        float, typer.Option(min=0, help="Seconds to finish the current request when stopped.")
     ] = 30.0,
     guard: opt.Guard = None,
     holdout: opt.Holdout = None,
@@ -104,9 +107,9 @@ def command(
 ) -> int:
     """Serve a model that forgets on request: an API, completions for OpenAI's clients, a dashboard.
 
-    Requests are put into a durable queue and applied one after another, as by 'tfrnet run'.
+    Requests go into a queue on disk and are applied one after another, as by 'tfrnet run'.
     Meanwhile completions go on with the last committed mask. Stop it with Ctrl-C or SIGTERM; the
-    same command goes on. See docs/service.md.
+    same command continues. See docs/service.md.
     """
     try:
         from tfrnet.serve.gate import Limits

@@ -25,7 +25,7 @@ def add(
     tokens: Tokens,
     name: Name,
     scopes: Annotated[
-        str, typer.Option(help="What it is good for: submit,approve,read,complete,admin.")
+        str, typer.Option(help="What it allows: submit,approve,read,complete,admin.")
     ] = "submit,read",
     days: Annotated[
         int | None, typer.Option(min=1, help="Days until it expires.", show_default=False)
@@ -34,7 +34,7 @@ def add(
 ) -> int:
     """Make a token and print it, once: the file keeps its hash only.
 
-    A running service takes it from the next call on.
+    A running service accepts it from the next call on.
     """
     from tfrnet.serve.tokens import add_token
 

@@ -17,22 +17,22 @@ def command(
     head: Annotated[
         Path | None,
         typer.Option(
-            help="File with lines of 'tfrnet head' that you kept elsewhere; the ledger must go on "
-            "from each of them.",
+            help="File with lines that 'tfrnet head' printed and you kept elsewhere; the ledger "
+            "must continue each of them.",
             show_default=False,
         ),
     ] = None,
     public_key: opt.PublicKey = None,
     ledger_only: Annotated[
-        bool, typer.Option("--ledger-only", help="Leave the generations out; quick.")
+        bool, typer.Option("--ledger-only", help="Skip the generations; quick.")
     ] = False,
     as_json: opt.AsJson = False,
 ) -> int:
     """Check a state: recompute the ledger's hash chain and the digest of every kept generation.
 
-    A signed ledger's signatures are checked too. On its own that shows accidents. Against
-    somebody who can write to the state, give what you keep elsewhere: --head, --public-key or
-    both.
+    Signatures are checked too, if the ledger is signed. On its own this finds accidents. To find
+    out whether somebody changed the state on purpose, give what you kept elsewhere: --head,
+    --public-key or both.
 
     Exit code 0: everything matches. 1: something does not; the output says what.
     """
