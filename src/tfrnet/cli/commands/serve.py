@@ -183,6 +183,8 @@ def command(
         service = _primary(session_options, service_options, output, log)
     server = make_server(service, max_connections, root_path.rstrip("/"))
     address = f"http://{host}:{listening.getsockname()[1]}{root_path.rstrip('/')}"
+    # Whoever reads the address may ask at once.
+    listening.listen(server.config.backlog)
     _greet(output, address, service)
     run(server, listening)
     return 0
