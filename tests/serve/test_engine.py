@@ -164,6 +164,17 @@ def test_no_answer_mixes_masks_while_they_change_all_the_time(loaded: LoadedMode
     assert len(seen) > 1
 
 
+def test_a_state_that_does_not_fit_is_refused_and_the_old_one_stays(loaded: LoadedModel) -> None:
+    before = alone(loaded, PROMPTS[0], 6)
+    with serving(loaded) as engine:
+        with pytest.raises(ValueError, match="a mask of shape"):
+            engine.show(TensorState({"mask": torch.ones(3)}), 1)
+        assert engine.generation == 0
+        assert Asked(engine, loaded, PROMPTS[0], 6).text() == before
+        engine.show(mask_of(loaded.model, 0), 2)
+        assert engine.generation == 2
+
+
 def test_the_untouched_model_can_be_asked_beside(loaded: LoadedModel) -> None:
     state = mask_of(loaded.model, 0)
     before, after = alone(loaded, PROMPTS[0], 12), masked_alone(loaded, state, PROMPTS[0], 12)

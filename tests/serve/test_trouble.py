@@ -80,6 +80,29 @@ def test_a_queue_that_cannot_be_written_for_a_while(
     assert [entry["id"] for entry in story(tmp_path / "state")] == ["request-0", "request-1"]
 
 
+def test_a_generation_that_completions_cannot_take_over_at_once(
+    tmp_path: Path, tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request is not called completed before the answers are those of the new generation."""
+    monkeypatch.setattr(worker, "_FIRST_WAIT", 0.2)
+    with primary(tmp_path / "state", tokenizer) as running:
+        engine = running.service.engine
+        lane_for = engine._lane_for
+
+        def short_of_memory(*arguments: object) -> None:
+            raise MemoryError
+
+        monkeypatch.setattr(engine, "_lane_for", short_of_memory)
+        running.submit(REQUESTS[0])
+        wait_until(lambda: running.client.get("/readyz").status_code == 503)
+        assert running.show("request-0")["state"] == "in_progress"
+        assert running.complete("Item").headers["x-tfrnet-generation"] == "0"
+        monkeypatch.setattr(engine, "_lane_for", lane_for)
+        assert running.ended("request-0")["state"] == "completed"
+        assert running.complete("Item").headers["x-tfrnet-generation"] == "1"
+    assert len(story(tmp_path / "state")) == 1
+
+
 def test_what_cannot_be_queued_is_told_when_to_come_again(
     shared: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -137,7 +139,7 @@ class Engine:
         self._current.show(state, generation)
         self._lanes = [self._untouched, self._current]
         self._shown = generation
-        self._next: tuple[State, int, threading.Event] | None = None
+        self._next: tuple[State, int, Future[None]] | None = None
         self._waiting: deque[Answer] = deque()
         self._changed = threading.Condition()
         self._stopping = False
@@ -173,12 +175,14 @@ class Engine:
 
     def show(self, state: State, generation: int) -> None:
         """Let every answer that begins after this call be of a new generation."""
-        taken = threading.Event()
+        taken: Future[None] = Future()
         with self._changed:
             self._next = (state, generation, taken)
             self._changed.notify()
-        while self._thread.is_alive() and not taken.wait(0.2):
-            pass
+        while self._thread.is_alive():
+            with suppress(TimeoutError):
+                taken.result(0.2)
+                return
 
     def stop(self, seconds: float) -> None:
         """Take no more answers, and let those here end within some seconds."""
@@ -209,18 +213,28 @@ class Engine:
         return Lane(twin, self._attach(twin))
 
     def _switch(self) -> None:
-        """Let a lane without answers take over the newest generation."""
+        """Take over the newest generation; where that fails, who shows it is told."""
         if self._next is None:
             return
         state, generation, taken = self._next
-        masked = [lane for lane in self._lanes if lane is not self._untouched]
-        free = next((lane for lane in masked if not lane.answers), None)
+        self._next = None
+        try:
+            self._current = self._lane_for(state, generation)
+        except Exception as error:
+            taken.set_exception(error)
+            return
+        self._shown = generation
+        taken.set_result(None)
+
+    def _lane_for(self, state: State, generation: int) -> Lane:
+        """Return a lane without answers, in this state."""
+        others = (lane for lane in self._lanes if lane not in (self._untouched, self._current))
+        free = next((lane for lane in (*others, self._current) if not lane.answers), None)
         if free is None:
             free = self._new_lane()
             self._lanes.append(free)
         free.show(state, generation)
-        self._current, self._shown, self._next = free, generation, None
-        taken.set()
+        return free
 
     def _admitted(self, lane: Lane) -> list[Answer]:
         """Take from the queue what a lane can begin with now, in order."""

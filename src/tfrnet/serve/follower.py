@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tfrnet.core.errors import StateError
 from tfrnet.core.tensors import State
 from tfrnet.state.store import StateStore
 
@@ -67,7 +66,7 @@ class Follower:
                 self._show(store.load(), store.generation)
                 self.generation = store.generation
             self._seen, self._behind_since, self.problem = stamp, None, ""
-        except (OSError, StateError) as error:
+        except Exception as error:
             self._behind_since = self._behind_since or time.monotonic()
             if not self.problem:
                 self._failed(error)

@@ -125,10 +125,10 @@ class Worker:
                 if not self._turn():
                     return
             except Exception as error:
-                # The queue cannot be read or written, so what it says may be behind the ledger.
+                # Often a queue that cannot be written, so what it says may be behind the ledger.
                 self._watcher.failed("", error)
                 self._has_lost_track = True
-                self._hold_up("the queue cannot be used")
+                self._hold_up("requests cannot be worked on; the service's log says why")
 
     def _turn(self) -> bool:
         """Wait for something to do and do it; tell whether to go on."""
@@ -150,8 +150,8 @@ class Worker:
         if self._wait:
             return False
         if self._has_lost_track:
-            settle(self._session, self._queue)
             self._take_over()
+            settle(self._session, self._queue)
             self._has_lost_track, self.problem = False, ""
         return self._queue.next() is not None
 
@@ -181,7 +181,6 @@ class Worker:
                 self._session.forget(
                     request, lambda stage: self._stage(entry.id, stage), received=received
                 )
-            self._finish(entry)
         except Abandoned:
             self._queue.put_back(entry.id, "the service was stopped")
         except InputError as error:
@@ -193,11 +192,13 @@ class Worker:
             raise
         except Exception as error:
             self._watcher.failed(entry.id, error)
-            # What it says could repeat words of the request.
-            failed = ("failed", f"unexpected {type(error).__name__}", None)
-            told = applied(self._session, entry)
-            self._queue.end(entry.id, *(_result(told) if told else failed))
+            if applied(self._session, entry):
+                self._finish(entry)
+            else:
+                # What it says could repeat words of the request.
+                self._queue.end(entry.id, "failed", f"unexpected {type(error).__name__}", None)
         else:
+            self._finish(entry)
             self.problem, self._patience = "", _FIRST_WAIT
 
     def _known_digest(self, name: str) -> str:
