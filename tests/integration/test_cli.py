@@ -251,7 +251,7 @@ def test_a_failed_verify_exits_with_1_and_names_the_file(
 def test_rollback(tfrnet: Tfrnet, files: Files) -> None:
     result = tfrnet("rollback", "--to", 1, "--state", files.state)
     assert (result.code, result.err) == (0, "")
-    assert "generation 3 restores generation 1; 1 requests undone: request-1" in result.out
+    assert "generation 3 restores generation 1; requests undone: request-1" in result.out
     values = tfrnet("rollback", "--to", 2, "--state", files.state, "--json").json
     assert values == {
         "schema": "tfrnet.rollback/1",

@@ -49,7 +49,7 @@ def test_it_runs_as_written(empty_folder, tfrnet, capsys):
             else:
                 subprocess.run(["bash", "-euc", part], check=True)
     assert all(f"{ticket}: accepted" in said for ticket in ("ticket-1", "ticket-2", "ticket-3"))
-    assert "generation 4 restores generation 2; 1 requests undone: ticket-3" in said
+    assert "generation 4 restores generation 2; requests undone: ticket-3" in said
     assert (empty_folder / "unlearned-model" / "config.json").is_file()
     assert capsys.readouterr().out.startswith("The capital of Portugal is")
 
@@ -61,6 +61,7 @@ def test_it_shows_the_way_from_requests_to_an_exported_model():
         "run",
         "status",
         "generate",
+        "audit",
         "forget",
         "history",
         "rollback",

@@ -31,7 +31,7 @@ def command(
         undone = sorted(before - set(store.history.applied))
         output.say(
             f"state {state}: generation {store.generation} restores generation {to}; "
-            f"{len(undone)} requests undone{': ' if undone else ''}{', '.join(undone)}"
+            f"requests undone: {', '.join(undone) or 'none'}"
         )
         output.result(
             "rollback",
