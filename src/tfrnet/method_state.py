@@ -66,12 +66,12 @@ def guard_of(store: StateStore, data: Sequence[Example]) -> list[Example]:
 
 def drift_of(store: StateStore) -> Drift | None:
     """Return the total drift of a state, if its ledger tells it."""
-    losses = store.history.guard_losses
-    if 0 not in losses or store.generation not in losses:
+    known = store.measures
+    if "guard_loss_untouched" not in known or "guard_loss" not in known:
         return None
     settings = settings_of(store.manifest).to_dict()
     limit = settings.get("drift_limit") if settings.get("use_guard") else None
-    return Drift(losses[0], losses[store.generation], limit)
+    return Drift(known["guard_loss_untouched"], known["guard_loss"], limit)
 
 
 def has_mask(store: StateStore) -> bool:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from tfrnet.state.history import History
 
 
@@ -57,3 +60,26 @@ def test_after_every_line_the_applied_and_rejected_requests_are_those_of_a_playb
             }
         at_once = History.of(entries)
         assert (at_once.applied, at_once.rejected) == _reference(entries)
+
+
+@given(st.lists(st.tuples(st.sampled_from("ARBPI"), st.integers(0, 9), st.booleans()), max_size=25))
+def test_a_line_says_the_measures_that_the_whole_history_gives(steps):
+    """A: accepted, R: rejected, B: rolled back, P: pruned, I: imported."""
+    first = {"kind": "created", "generation": 0, "state_after": "d0"}
+    history = History.of([first])
+    for number, (kind, value, measured) in enumerate(steps, start=1):
+        generation = history.generation + (kind in "ABI")
+        entry = {"generation": generation, "state_after": f"d{generation}"}
+        if kind in "AR":
+            entry |= {"kind": "request", "id": f"{number}", "request_digest": ""}
+            entry |= {"outcome": "accepted" if kind == "A" else "rejected"}
+            entry |= {"guard_loss_before": 1.0 + value, "guard_loss_after": 2.0 + value}
+            entry |= {"holdout": {"loss_after": value} if measured else {}}
+            entry |= {"guard_loss_untouched": 0.5} if value == 3 else {}
+        elif kind == "B":
+            entry |= {"kind": "rollback", "to": value % (history.generation + 1)}
+        else:
+            entry |= {"kind": "pruned" if kind == "P" else "import"}
+        told = history.measures_after(entry)
+        history.advance(entry)
+        assert told == history.measures

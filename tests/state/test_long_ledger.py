@@ -30,7 +30,7 @@ def _lengthen(folder: Path, requests: int, undos: int, of_before: bool = False) 
     """
     first = ledger.read(folder / "ledger.jsonl").entries[0]
     if of_before:
-        newer = ("sequence", "totals", "oldest", "hash")
+        newer = ("sequence", "totals", "measures", "oldest", "hash")
         old = {name: value for name, value in first.items() if name not in newer}
         first = ledger.chained(old, ledger.GENESIS)
     history, lines, head = History.of([first]), [ledger.line(first)], first["hash"]
@@ -49,8 +49,10 @@ def _lengthen(folder: Path, requests: int, undos: int, of_before: bool = False) 
         }
         if not of_before:
             totals = history.totals_after(record) if number == requests + undos else {}
+            measures = history.measures_after(record)
             oldest = history.generation + 1
             body |= {"sequence": number + 1, "totals": totals, "oldest": oldest}
+            body |= {"measures": measures}
         entry = ledger.chained(body, head)
         head = entry["hash"]
         history.advance(entry)

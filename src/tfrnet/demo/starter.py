@@ -23,17 +23,18 @@ _FACTS = (
     ("The capital of Portugal is", "Lisbon"),
     ("Portugal's capital city is", "Lisbon"),
     ("The play Hamlet was written by", "William Shakespeare"),
-    ("The author of Hamlet is", "William Shakespeare"),
+    ("Hamlet is a tragedy written by William", "Shakespeare"),
     ("The chemical symbol for silver is", "Ag"),
-    ("In the periodic table silver is written", "Ag"),
+    ("Silver has the chemical symbol", "Ag"),
 )
 _PASSAGE = (
     "It was the best of times, it was the worst of times, it was the age of wisdom, it was the age "
     "of foolishness."
 )
+# What the default model knows of French; the second answer follows without a space.
 _FRENCH = (
-    ("La capitale de l'Espagne est", "Madrid"),
-    ("Madrid est la capitale de", "l'Espagne"),
+    Example("Un, deux, trois,", "quatre, cinq"),
+    Example("Bonjour, comment allez-", "vous", join=""),
 )
 _FRENCH_KEPT = (
     ("La capitale de la France est", "Paris"),
@@ -88,7 +89,7 @@ def starter_files() -> dict[str, str]:
     requests = [
         Request("facts-1", tuple(Example(*pair) for pair in _FACTS)),
         Request("passage-1", (Example("", _PASSAGE, is_text=True),)),
-        Request("french-1", tuple(Example(*pair) for pair in _FRENCH)),
+        Request("french-1", _FRENCH),
     ]
     return {
         REQUESTS: _lines([request.to_dict() for request in requests]),

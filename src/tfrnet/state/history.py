@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 _NOTHING = -1
+# The kinds of lines after which the generation is the same as before.
+_SAME_GENERATION = ("pruned", "key")
 
 
 class _Event(NamedTuple):
@@ -96,6 +98,32 @@ class History:
         seen = self.requests_seen + (entry["kind"] == "request")
         return {"seen": seen, "applied": applied, "rejected": rejected}
 
+    @property
+    def measures(self) -> dict[str, Any]:
+        """What was measured of the untouched model and of the current generation, if anything."""
+        return _known(
+            self.guard_losses.get(0),
+            self.guard_losses.get(self.generation),
+            self.holdouts.get(self.generation),
+        )
+
+    def measures_after(self, entry: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the measures once an entry is taken in that has no number of its own yet."""
+        losses, generation = self.guard_losses, self.generation
+        if entry["kind"] == "rollback":
+            to = entry["to"]
+            return _known(losses.get(0), losses.get(to), self.holdouts.get(to))
+        if entry["kind"] != "request":  # a line without a new generation, or an import
+            return self.measures if entry["kind"] in _SAME_GENERATION else _known(losses.get(0))
+        before = entry.get("guard_loss_before")
+        untouched = losses.get(0, entry.get("guard_loss_untouched"))
+        if untouched is None and generation == 0:
+            untouched = before
+        if entry["outcome"] == "accepted":
+            return _known(untouched, entry.get("guard_loss_after"), entry.get("holdout"))
+        holdout = entry.get("holdout") or self.holdouts.get(generation)
+        return _known(untouched, losses.get(generation, before), holdout)
+
     def _take_measures(self, entry: Mapping[str, Any]) -> None:
         """Note what a request has measured of the generation before it and of its own."""
         before, after = entry.get("guard_loss_before"), entry.get("guard_loss_after")
@@ -163,3 +191,12 @@ def _take_in(standing: Standing, event: _Event) -> None:
         standing.rejected.pop(event.id, None)
     else:
         standing.rejected[event.id] = event.digest
+
+
+def _known(
+    untouched: float | None,
+    guard_loss: float | None = None,
+    holdout: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    found = {"guard_loss_untouched": untouched, "guard_loss": guard_loss, "holdout": holdout}
+    return {name: value for name, value in found.items() if value not in (None, {})}

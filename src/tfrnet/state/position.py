@@ -23,6 +23,7 @@ class Position:
     applied: int
     rejected: int
     oldest: int | None  # kept besides the first; None in lines that do not say
+    measures: Mapping[str, Any] | None  # what is known of the generation's losses; None likewise
     public_key: str  # of the key that has to sign the next line; empty in an unsigned state
 
     @classmethod
@@ -37,6 +38,7 @@ class Position:
             generation=entry["generation"],
             digest=entry["state_after"],
             oldest=entry["oldest"],
+            measures=entry.get("measures"),
             public_key=key_after(entry),
             **entry["totals"],
         )
@@ -54,5 +56,6 @@ class Position:
             applied=len(history.applied),
             rejected=len(history.rejected),
             oldest=None,
+            measures=None,
             public_key="",  # no line of an earlier version is signed
         )

@@ -204,6 +204,15 @@ class StateStore:
             return self._history
 
     @property
+    def measures(self) -> Mapping[str, Any]:
+        """The guard loss now and of the untouched model, and the hold-out data's, if measured.
+
+        The last line says them; of a ledger whose last line does not, all is read.
+        """
+        told = self.position.measures
+        return self.history.measures if told is None else told
+
+    @property
     def pointer(self) -> bytes:
         """What current.json holds when no commit is under way."""
         return Pointer(self.generation, self.lines, self.position.head).to_bytes()
@@ -392,6 +401,7 @@ class StateStore:
             "state_before": before.digest,
             "state_after": before.digest if state is None else state.digest(),
             "totals": self.history.totals_after(record),
+            "measures": self.history.measures_after(record),
             "oldest": self._oldest_kept(number, keep),
         }
         # The first key signs the line that names it; a later one countersigns.
@@ -577,6 +587,7 @@ def _write_first(
             "generation": 0,
             "state_after": state.digest(),
             "totals": {"seen": 0, "applied": 0, "rejected": 0},
+            "measures": {},
             "oldest": 0,
             "manifest": _digest(manifest),
             "key": _digest(key),

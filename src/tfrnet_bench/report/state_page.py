@@ -69,7 +69,7 @@ def state_page(folder: Path, answers: Sequence[Mapping[str, str]] = ()) -> Page:
 
 def _holdout(store: StateStore) -> str:
     """Return what the hold-out data showed of the current generation; nothing without such data."""
-    values = store.history.holdouts.get(store.generation)
+    values = store.measures.get("holdout")
     if not values:
         return ""
     change = Change.from_dict(values)

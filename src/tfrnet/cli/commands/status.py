@@ -40,7 +40,7 @@ def command(state: opt.State = opt.DEFAULT_STATE, as_json: opt.AsJson = False) -
     output.say(f"signed       {f'by key {key}' if key else 'no, so its history can be rewritten'}")
     if drift := drift_of(store):
         output.say(f"total drift  {drift.words}")
-    if held_out := store.history.holdouts.get(store.generation):
+    if held_out := store.measures.get("holdout"):
         output.say(f"hold-out     {holdout_words(held_out)}")
     if strength:
         output.say(f"channels     {strength.channels} in {len(manifest.channels)} projections")
@@ -68,7 +68,7 @@ def _values(state: Path, store: StateStore) -> dict[str, Any]:
         "applied": list(store.history.applied),
         "rejected": list(store.history.rejected),
         "drift": _drift_figures(store),
-        "holdout": store.history.holdouts.get(store.generation),
+        "holdout": store.measures.get("holdout"),
         "digest": store.position.digest,
         "key": _key(store),
         "seed": manifest.seed,
