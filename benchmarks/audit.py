@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,19 +30,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--requests", type=int, default=2)
     parser.add_argument("--small-requests", action="store_true")
     options = parser.parse_args(arguments)
-    rows = measured(options.model, options.requests, 1 if options.small_requests else 8)
-    for row in rows:
+    rows = []
+    for row in measured(options.model, options.requests, 1 if options.small_requests else 8):
         print(
             f"{row['id']}: audit {row['audit']:.1f} s of {row['total']:.1f} s, {row['ratio']:.3f}"
         )
+        rows.append(row)
     worst = max(row["ratio"] for row in rows)
     print(f"largest ratio {worst:.3f}, bound {BOUND}")
     result = {"model": options.model, "bound": BOUND, "largest": worst, "rows": rows}
     options.json.write_text(json.dumps(result, indent=1) + "\n")
 
 
-def measured(name: str, requests: int, size: int) -> list[dict[str, Any]]:
-    """Return seconds of the audit and of the request without it."""
+def measured(name: str, requests: int, size: int) -> Iterator[dict[str, Any]]:
+    """Yield seconds of the audit and of the request without it."""
     loaded = load_model(name)
     parts = split(load_facts(), "capitals", requests=requests, per_request=size)
     retain = [fact.example() for fact in parts.retain]
@@ -50,16 +51,10 @@ def measured(name: str, requests: int, size: int) -> list[dict[str, Any]]:
         tempfile.TemporaryDirectory() as folder,
         Session(*loaded, Path(folder) / "state", retain, audit=True) as session,
     ):
-        return [
-            {
-                "id": outcome.id,
-                "audit": outcome.seconds["audit"],
-                "total": outcome.seconds["total"],
-                "ratio": outcome.seconds["audit"]
-                / (outcome.seconds["total"] - outcome.seconds["audit"]),
-            }
-            for outcome in session.run(parts.requests)
-        ]
+        for outcome in session.run(parts.requests):
+            audit, total = outcome.seconds["audit"], outcome.seconds["total"]
+            ratio = audit / (total - audit)
+            yield {"id": outcome.id, "audit": audit, "total": total, "ratio": ratio}
 
 
 if __name__ == "__main__":
