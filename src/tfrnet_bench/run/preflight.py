@@ -74,14 +74,14 @@ def check_oracle(plan: BenchPlan, splits: Splits) -> None:
             lambda: without.update({seed: read_forgotten(folder)}),  # noqa: B023
         )
     lacking.refuse()
-    strangers = [str(seed) for seed in plan.seeds if seed not in without[seed].seeds]
+    others = [str(seed) for seed in plan.seeds if seed not in without[seed].seeds]
     known = [
         f"{stream} with seed {seed} ({count} of {len(split.forget)} items)"
         for (stream, seed), split in splits.items()
         if stream in plan.streams and (count := without[seed].missing(split))
     ]
     if known:
-        seeds = f"it is no oracle of seed {', '.join(strangers)}; " if strangers else ""
+        seeds = f"it is no oracle of seed {', '.join(others)}; " if others else ""
         raise InputError(
             f"{seeds}it may have been trained on what is to be forgotten: {', '.join(known)}; take "
             "other seeds, or make an oracle with 'tfrnet prepare --without'"
