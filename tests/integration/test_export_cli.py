@@ -100,6 +100,15 @@ def test_an_existing_folder_is_refused_before_a_model_is_loaded(
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["notes.txt"]
 
 
+@pytest.mark.usefixtures("no_model")
+def test_a_method_without_a_mask_is_no_ia3_adapter(tfrnet: Tfrnet, tmp_path: Path) -> None:
+    state = shutil.copytree(Path(__file__).parents[1] / "fixtures/states/ga", tmp_path / "ga")
+    result = tfrnet("export", "--format", "ia3", "--out", tmp_path / "out", "--state", state)
+    assert result.code == 2
+    assert "method ga has no mask, so its states are no (IA)3 adapter" in result.error
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_lora_that_would_not_be_exact_is_refused_with_its_counts(
     tfrnet: Tfrnet, files: Files, tmp_path: Path
 ) -> None:
