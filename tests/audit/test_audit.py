@@ -67,7 +67,7 @@ def test_other_wordings_and_texts_are_looked_at(audited) -> None:
     assert set(figures.wordings) == {"own", "first_words", "question", "cloze"}
     assert set(figures.general) == set(general_texts())
     assert figures.kept is not None
-    assert figures.kept.examples == 16
+    assert figures.kept.examples == 12
     assert figures.verdict.startswith("gone in ")
 
 
@@ -135,7 +135,7 @@ def test_one_word_prompts_have_only_their_own_words(model, tokenizer, tmp_path: 
 
 def test_the_nearest_kept_examples_are_like_the_request(tokenizer) -> None:
     far = [Example("Bees make", f"honey {n}") for n in range(30)]
-    near = tiny.examples(16)
+    near = tiny.examples(12)
     maker = ProbeMaker(tokenizer, 64, [*far, *near, *far])
     found = maker.nearest_kept(STREAM[0])
     wanted = {tuple(tokenizer(example.joined)["input_ids"]) for example in near}

@@ -27,7 +27,7 @@ from tfrnet.models.load import LoadedModel
 from tfrnet.unlearner import Proposal, Unlearner
 
 _HOLDOUT = "hold-out data"
-_SHOWN_TOKENS = 12
+_SHOWN_TOKENS = 10
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 # So many examples of a request are put into other words, spread over it.
-_MOST_EXAMPLES = 6
+_MOST_EXAMPLES = 4
 # So many of the kept examples that are nearest to a request are looked at.
-_NEAREST = 16
+_NEAREST = 12
+# So many general texts of each kind are measured.
+_TEXTS = 4
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,11 @@ class ProbeMaker:
         self.general = {
             kind: fitting
             for kind, texts in general_texts().items()
-            if (fitting := self._fitting([Example("", text, is_text=True) for text in texts]))
+            if (
+                fitting := self._fitting(
+                    [Example("", text, is_text=True) for text in texts[:_TEXTS]]
+                )
+            )
         }
 
     def wordings(self, request: Request) -> list[Asked]:
