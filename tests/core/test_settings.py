@@ -58,3 +58,9 @@ def test_an_adapters_settings_need_an_adapter():
         NPOConfig(rank=4)
     assert NPOConfig(trained="lora", rank=4).effective()["rank"] == 4
     assert "rank" not in NPOConfig().effective()
+
+
+@pytest.mark.parametrize("setting", ["guard_relative", "steps"])
+def test_a_number_beyond_all_bounds_is_refused_in_one_line(setting):
+    with pytest.raises(InputError, match=f"{setting} (is too large a|must be a finite) number"):
+        TFRConfig().with_overrides([f"{setting}=1{'0' * 400}"])

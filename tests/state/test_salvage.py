@@ -96,6 +96,19 @@ def test_a_lost_pointer_is_written_anew_and_nothing_is_lost(folder: Path, damage
     assert aside is not None
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("head", 7), ("head", None), ("head", ["x"]), ("generation", "1"), ("entries", True)],
+)
+def test_a_pointer_of_other_types_is_damage_and_no_crash(
+    folder: Path, name: str, value: object
+) -> None:
+    pointer = folder / "current.json"
+    pointer.write_text(json.dumps(json.loads(pointer.read_text()) | {name: value}))
+    with pytest.raises(StateError, match="it is not a pointer"):
+        StateStore.open(folder)
+
+
 def test_a_damaged_current_generation_gives_way_to_the_newest_that_holds(folder: Path) -> None:
     flip(generation_file(folder, 5))
     spoilt = generation_file(folder, 5).read_bytes()

@@ -212,12 +212,18 @@ def _alternatives(hint: Any) -> tuple[Any, ...]:
     return (hint,)
 
 
+# Whole numbers of more bits cannot be floats.
+_MOST_BITS = 1023
+
+
 def _is_tuple(hint: Any) -> bool:
     return typing.get_origin(hint) is tuple
 
 
 def _coerce(name: str, value: Any, hint: Any) -> Any:
     """Return `value` as the field's type, or raise. An int may be a float, a list a tuple."""
+    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
+        raise InputError(f"{name} is too large a number")
     for option in _alternatives(hint):
         if option is type(None) and value is None:
             return None

@@ -28,7 +28,7 @@ class Pointer:
         try:
             data = path.read_bytes()
             pointer = cls(**json.loads(data))
-            sound = data == pointer.to_bytes() and pointer.entries > 0
+            sound = data == pointer.to_bytes() and pointer._is_of_its_types()
         except FileNotFoundError:
             raise StateError(f"{path} is missing: the state is damaged") from None
         except (ValueError, TypeError, RecursionError):
@@ -36,6 +36,10 @@ class Pointer:
         if not sound:
             raise StateError(f"{path} is damaged: it is not a pointer")
         return pointer
+
+    def _is_of_its_types(self) -> bool:
+        numbers = type(self.generation) is int and type(self.entries) is int
+        return numbers and isinstance(self.head, str) and self.entries > 0
 
     def to_bytes(self) -> bytes:
         """Return it as it stands in its file."""
