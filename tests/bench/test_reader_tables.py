@@ -83,7 +83,7 @@ def test_the_lead_is_as_told():
 
     lead = [own - other for own, other in zip(by_seed("tfr"), by_seed("simnpo"), strict=True)]
     mean, interval = t_interval(lead)
-    told = f"{mean:.2f} ± {interval.high - mean:.2f} above SimNPO seed by seed"
+    told = f"{mean:.2f} ± {interval.high - mean:.2f} above SimNPO when compared seed by seed"
     assert told in " ".join(DOCUMENTS[1].read_text().split())
 
 
@@ -97,6 +97,6 @@ def test_guard_and_losses_are_as_told():
             retain.append(sum(losses[-5:]) / sum(losses[:5]))
             deepest = max(deepest, *(request["forget_loss_after"] for request in requests))
     text = " ".join(DOCUMENTS[1].read_text().split())
-    assert f"guard loss ends {min(guard):.1f} to {max(guard):.1f} times where it began" in text
+    assert f"guard loss ends at {min(guard):.1f} to {max(guard):.1f} times its first value" in text
     assert f"is {min(retain):.1f} to {max(retain):.1f} times that of the first" in text
     assert f"up to {deepest:.0f} nats" in text

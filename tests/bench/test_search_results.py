@@ -25,7 +25,7 @@ REST = {
     "rmu": {"scale_skips_first": False},
     "llm-eraser": {"score_tokens": "answer", "ranking": "global"},
     "o3": {"use_wrong_answers": False},
-    "tfr": {"step": "fisher", "budget": 2048, "backtracks": 4},
+    "tfr": {"step": "fisher", "budget": 2048, "backtracks": 4, "drift_limit": 17},
 }
 
 

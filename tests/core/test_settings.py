@@ -33,12 +33,12 @@ def test_a_setting_without_effect_under_a_step_is_refused_with_the_reason(step, 
 
 
 def test_the_default_shows_only_what_acts():
-    assert len(fields(TFRConfig)) == 57
+    assert len(fields(TFRConfig)) == 58
     # Of the paper's and the Fisher step, and of the calibrated one.
-    assert len(TFRConfig().effective()) == 57 - 9 - 3
-    assert len(TFRConfig.paper().effective()) == 57 - 17 - 3
+    assert len(TFRConfig().effective()) == 58 - 9 - 4
+    assert len(TFRConfig.paper().effective()) == 58 - 17 - 4
     # Of the paper's and the Fisher step, and of the default's goal.
-    assert len(TFRConfig.preset("calibrated").effective()) == 57 - 9 - 5
+    assert len(TFRConfig.preset("calibrated").effective()) == 58 - 9 - 5
 
 
 def test_another_step_drops_what_acted_before():

@@ -122,7 +122,8 @@ class History:
         if entry["outcome"] == "accepted":
             return _known(untouched, entry.get("guard_loss_after"), entry.get("holdout"))
         holdout = entry.get("holdout") or self.holdouts.get(generation)
-        return _known(untouched, losses.get(generation, before), holdout)
+        now = untouched if generation == 0 else losses.get(generation, before)
+        return _known(untouched, now, holdout)
 
     def _take_measures(self, entry: Mapping[str, Any]) -> None:
         """Note what a request has measured of the generation before it and of its own."""
