@@ -48,6 +48,16 @@ def test_the_time_left_comes_from_the_steps_and_then_from_what_is_done() -> None
     assert (steps.time_left(), steps.where()) == (0, "all 3 requests")
 
 
+def test_more_than_was_counted_has_no_end_in_sight() -> None:
+    steps = Steps(0, "prompts")
+    steps.advance(44)
+    assert steps.where() == "44 prompts"
+    assert steps.time_left() is None
+    counted = Steps(50, "prompts")
+    counted.advance(44)
+    assert counted.where() == "44 of 50 prompts"
+
+
 def test_what_is_skipped_does_not_count_as_quick() -> None:
     clock = Clock()
     steps = Steps(10, "request", [str(n) for n in range(10)], clock)

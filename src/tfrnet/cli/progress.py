@@ -61,6 +61,8 @@ class Steps:
     def time_left(self) -> float | None:
         """Return the seconds still to go, or None while there is nothing to judge by."""
         left = self.total - self.done
+        if self._unplanned():
+            return None
         if left <= 0:
             return 0.0
         spent = self._clock() - self._part_began
@@ -74,9 +76,15 @@ class Steps:
         per_step = (self._clock() - self._first_step) / (self._stage.step - 1)
         return spent + per_step * (self._stage.steps - self._stage.step + 1)
 
+    def _unplanned(self) -> bool:
+        """Tell whether there is more to do than was counted beforehand, as with a stream."""
+        return not self._names and (self.done > self.total or not self.total)
+
     def where(self) -> str:
         """Return how far it is, in words."""
-        if not self._names:
+        if self._unplanned():
+            place = f"{self.done} {self._unit}"
+        elif not self._names:
             place = f"{self.done} of {self.total} {self._unit}"
         elif self.done >= self.total:
             place = f"all {self.total} {self._unit}s"

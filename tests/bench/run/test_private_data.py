@@ -12,6 +12,8 @@ from tests.datasets import SECRET
 from tests.integration.commands import run_main
 from tfrnet.data.forgotten import forgotten_items
 from tfrnet.data.protocol import Sizes
+from tfrnet.data.tasks.knowundo import KnowUnDo
+from tfrnet.data.tasks.lume import Lume
 from tfrnet.models.finetune import FinetuneOptions
 from tfrnet.models.load import load_model
 from tfrnet_bench.backbones import train
@@ -27,6 +29,9 @@ FAST = FinetuneOptions(rank=2, epochs=1, batch_size=4, learning_rate=1e-2)
 def ran(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path) -> tuple[Path, list[str]]:
     """A run of both experiments with one method, and all that was told of it."""
     folder = tmp_path_factory.mktemp("bench")
+    patch = pytest.MonkeyPatch()
+    for task in (Lume, KnowUnDo):
+        patch.setattr(task, "new_tokens", 8)  # a random model never stops by itself
     machine = make_machine(folder)
     plan = make_plan(
         tiny_folder,
@@ -40,6 +45,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path) -> tuple[Pa
     tally, events = bench(plan, machine, folder / "out")
     assert not tally.failed
     write_outputs(folder / "out")
+    patch.undo()
     return folder / "out", [f"{event.key} {event.text}" for event in events]
 
 
