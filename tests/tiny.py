@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from functools import cache
 
 import torch
@@ -64,9 +65,13 @@ def make_model(
     return model.to(dtype)
 
 
-@cache
 def make_tokenizer() -> PreTrainedTokenizerFast:
-    """Return a byte-level BPE tokenizer trained on a few sentences."""
+    """Return a byte-level BPE tokenizer trained on a few sentences; the caller may change it."""
+    return deepcopy(_trained_tokenizer())
+
+
+@cache
+def _trained_tokenizer() -> PreTrainedTokenizerFast:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -32,8 +33,6 @@ ENDED = ("completed", "rejected", "failed", "cancelled")
 
 
 def with_template(tokenizer: PreTrainedTokenizerFast) -> PreTrainedTokenizerFast:
-    from copy import deepcopy
-
     tokenizer = deepcopy(tokenizer)
     tokenizer.chat_template = TEMPLATE
     return tokenizer
