@@ -11,7 +11,7 @@ from torch.nn import Parameter
 from torch.nn.functional import cross_entropy
 
 from tfrnet.data.examples import Encoded
-from tfrnet.evaluation.metrics.privacy import gradient_norm_score
+from tfrnet.evaluation.metrics.membership import gradient_norm_score
 from tfrnet.models.forward import answer_logits, collate, input_device
 
 if TYPE_CHECKING:

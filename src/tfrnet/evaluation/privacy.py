@@ -10,7 +10,7 @@ from tfrnet.data.examples import Encoded
 from tfrnet.data.tofu import TofuRow, encode_answer, tofu_prompt
 from tfrnet.evaluation.evaluator import Evaluator
 from tfrnet.evaluation.gradient_norm import gradient_norms
-from tfrnet.evaluation.metrics import privacy as metrics
+from tfrnet.evaluation.metrics import membership as metrics
 from tfrnet.evaluation.metrics.intervals import auc_standard_error
 from tfrnet.evaluation.tofu import TofuOptions
 from tfrnet.evaluation.token_scores import TokenScores

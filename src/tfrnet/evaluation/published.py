@@ -14,7 +14,7 @@ from tfrnet.data.sources import Source
 from tfrnet.data.tasks import find_task
 from tfrnet.data.tasks.lume import COMPLETION, REAL, STORIES
 from tfrnet.evaluation.metrics import knowundo, lume
-from tfrnet.evaluation.metrics.tofu import rouge_l_recall
+from tfrnet.evaluation.metrics.tofu_scores import rouge_l_recall
 
 Samples = Sequence[Mapping[str, Any]]
 

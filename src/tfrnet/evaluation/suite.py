@@ -11,7 +11,7 @@ from tfrnet.data.tofu import check_template
 from tfrnet.evaluation.attacking.subject import Subject
 from tfrnet.evaluation.evaluator import Evaluator
 from tfrnet.evaluation.metrics.oracle import Answers
-from tfrnet.evaluation.metrics.tofu import forget_quality
+from tfrnet.evaluation.metrics.tofu_scores import forget_quality
 from tfrnet.evaluation.plan import Plan
 from tfrnet.evaluation.privacy import PrivacyResult, compare_with_oracle, evaluate_privacy
 from tfrnet.evaluation.robustness import relearning_figures, run_attacks

@@ -22,11 +22,11 @@ from tfrnet_bench.figures.style import (
     new_figure,
     shared_legend,
 )
+from tfrnet_bench.honest import measure
 from tfrnet_bench.results import CellResult, Run
 from tfrnet_bench.seeds import Seeds
 from tfrnet_bench.tables.labels import in_order, task_label, variant_label
 from tfrnet_bench.tables.main_table import main_variants, stream_score
-from tfrnet_bench.yardsticks import measure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

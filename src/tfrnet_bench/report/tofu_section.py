@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 
-from tfrnet.evaluation.metrics.tofu import forget_quality
+from tfrnet.evaluation.metrics.tofu_scores import forget_quality
 from tfrnet_bench.constants import ORACLE, TOFU, UNTOUCHED
 from tfrnet_bench.report.values import MEANING, figure_at, mean
 from tfrnet_bench.results import CellResult, Run
-from tfrnet_bench.tables.oracle import oracle_of
+from tfrnet_bench.tables.oracle_distance import oracle_of
 from tfrnet_bench.tables.table import Table
 
 Reader = Callable[[CellResult], float | None]

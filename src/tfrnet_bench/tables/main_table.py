@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from tfrnet.data.protocol import STREAMS
 from tfrnet.evaluation.yardsticks import YARDSTICKS
 from tfrnet_bench.constants import STREAM, UNTOUCHED
+from tfrnet_bench.honest import measure
 from tfrnet_bench.paper import BASELINES, main_table
 from tfrnet_bench.results import CellResult, Run
 from tfrnet_bench.seeds import NOT_RUN, Seeds, combine, count_text
@@ -20,7 +21,6 @@ from tfrnet_bench.tables.labels import (
     variant_label,
 )
 from tfrnet_bench.tables.table import Table
-from tfrnet_bench.yardsticks import measure
 
 # The paper's TFR-Net is what both aim at.
 _PAPER_NAMES = {"tfr-paper": "tfr"}

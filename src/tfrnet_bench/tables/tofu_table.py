@@ -10,7 +10,7 @@ from tfrnet_bench.paper import tofu_table
 from tfrnet_bench.results import CellResult, Run
 from tfrnet_bench.seeds import Seeds
 from tfrnet_bench.tables.labels import in_order, variant_label
-from tfrnet_bench.tables.oracle import OracleComparison, compare_results, oracle_of
+from tfrnet_bench.tables.oracle_distance import OracleComparison, compare_results, oracle_of
 from tfrnet_bench.tables.table import Table
 
 _PAPER_COLUMNS = (

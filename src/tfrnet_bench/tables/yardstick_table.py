@@ -5,12 +5,12 @@ from __future__ import annotations
 from tfrnet.data.protocol import STREAMS
 from tfrnet.evaluation.yardsticks import YARDSTICKS
 from tfrnet_bench.constants import STREAM, TASK_ORACLE
+from tfrnet_bench.honest import measure
 from tfrnet_bench.results import Run
 from tfrnet_bench.seeds import Seeds, combine
 from tfrnet_bench.tables.labels import variant_label
 from tfrnet_bench.tables.main_table import main_variants
 from tfrnet_bench.tables.table import Table
-from tfrnet_bench.yardsticks import measure
 
 _DASH = "-"
 

@@ -11,8 +11,8 @@ from tfrnet_bench.figures.reemergence_plot import draw_reemergence
 from tfrnet_bench.figures.structure_plot import draw_structure
 from tfrnet_bench.figures.style import figure_style
 from tfrnet_bench.figures.tradeoff_plot import draw_honest, draw_tradeoff
+from tfrnet_bench.honest import honest
 from tfrnet_bench.results import CellResult
-from tfrnet_bench.yardsticks import honest
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from scipy.stats import t as student
 from tests.bench import made_up
 from tests.bench.report.reading import ReadPage
 from tfrnet.core.errors import InputError
-from tfrnet.evaluation.metrics.tofu import forget_quality
+from tfrnet.evaluation.metrics.tofu_scores import forget_quality
 from tfrnet_bench.report import make_report
 
 VARIANTS = ("none", "ga", "tfr-paper", "tfr", "tfr-no-recovery")

@@ -7,10 +7,10 @@ from statistics import fmean
 from tests.bench.made_up import run_of, stream_result
 from tests.bench.tables.few import STREAMS, failure, find, stream
 from tfrnet.evaluation.yardsticks import YARDSTICKS
+from tfrnet_bench.honest import honest
 from tfrnet_bench.results import CellResult
 from tfrnet_bench.tables.labels import task_label
 from tfrnet_bench.tables.main_table import main_tables
-from tfrnet_bench.yardsticks import honest
 
 
 def everywhere(variant, *trade_offs):

@@ -8,10 +8,10 @@ import pytest
 
 from tests.bench.made_up import run_of, tofu_result
 from tests.bench.tables.few import failure, find
-from tfrnet.evaluation.metrics.privacy import auc, privleak
-from tfrnet.evaluation.metrics.tofu import forget_quality
+from tfrnet.evaluation.metrics.membership import auc, privleak
+from tfrnet.evaluation.metrics.tofu_scores import forget_quality
 from tfrnet_bench.results import CellResult
-from tfrnet_bench.tables.oracle import compare_results, oracle_of
+from tfrnet_bench.tables.oracle_distance import compare_results, oracle_of
 from tfrnet_bench.tables.tofu_table import tofu_tables
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from tfrnet.core.errors import InputError
 from tfrnet.evaluation.metrics.requested import HonestScores, honest_scores
+from tfrnet_bench.honest import honest
 from tfrnet_bench.results import CellResult
-from tfrnet_bench.yardsticks import honest
 
 CELLS = Path(__file__).parents[3] / "benchmarks" / "results" / "paper" / "cells" / "stream"
 

@@ -199,7 +199,7 @@ def command(
     from tfrnet.evaluation.attacking.subject import AttackOptions
     from tfrnet.evaluation.cache import Cache
     from tfrnet.evaluation.evaluator import Evaluator
-    from tfrnet.evaluation.metrics.tofu import TruthRatio
+    from tfrnet.evaluation.metrics.tofu_scores import TruthRatio
     from tfrnet.evaluation.plan import Options, make_plan
     from tfrnet.evaluation.robustness import attacks_that_fit, check_attacks
     from tfrnet.evaluation.stream import stream_entries

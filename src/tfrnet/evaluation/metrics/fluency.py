@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from tfrnet.core.errors import InputError
-from tfrnet.evaluation.metrics.tofu import Numbers, as_numbers
+from tfrnet.evaluation.metrics.tofu_scores import Numbers, as_numbers
 
 # A word of letters, with punctuation inside or around it, or a number.
 _WORD = re.compile(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from tfrnet.evaluation.metrics.tofu import Numbers, as_numbers
+from tfrnet.evaluation.metrics.tofu_scores import Numbers, as_numbers
 
 
 def unlearn_success(shares: Numbers) -> float:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from tfrnet.core.errors import InputError
-from tfrnet.evaluation.metrics.tofu import rouge_l_recall
+from tfrnet.evaluation.metrics.tofu_scores import rouge_l_recall
 
 
 @dataclass(frozen=True)

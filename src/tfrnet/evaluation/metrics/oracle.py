@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tfrnet.core.errors import InputError
-from tfrnet.evaluation.metrics.tofu import Numbers, as_numbers
+from tfrnet.evaluation.metrics.tofu_scores import Numbers, as_numbers
 
 # Answers less likely than this quantile of the oracle's are over-forgotten.
 RAREST = 0.01

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tfrnet.core.errors import InputError
-from tfrnet.evaluation.metrics.tofu import Numbers, as_numbers
+from tfrnet.evaluation.metrics.tofu_scores import Numbers, as_numbers
 
 
 def witness_ratios(before: Mapping[str, Numbers], now: Mapping[str, Numbers]) -> dict[str, float]:

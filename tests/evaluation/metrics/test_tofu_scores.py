@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfrnet.core.errors import InputError
-from tfrnet.evaluation.metrics.tofu import (
+from tfrnet.evaluation.metrics.tofu_scores import (
     UTILITY_PARTS,
     exact_memorisation,
     extraction_strength,

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tfrnet.core.errors import InputError
 from tfrnet.evaluation.metrics.intervals import CONFIDENCE, Interval
-from tfrnet.evaluation.metrics.tofu import Numbers, as_numbers
+from tfrnet.evaluation.metrics.tofu_scores import Numbers, as_numbers
 
 Sides = tuple[Numbers, Numbers]
 """One attack's scores of one model: of the members, and of the non-members."""

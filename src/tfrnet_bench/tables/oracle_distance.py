@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tfrnet.evaluation.metrics.privacy import PrivLeak, auc, privleak
-from tfrnet.evaluation.metrics.tofu import ForgetQuality, forget_quality
+from tfrnet.evaluation.metrics.membership import PrivLeak, auc, privleak
+from tfrnet.evaluation.metrics.tofu_scores import ForgetQuality, forget_quality
 from tfrnet.evaluation.privacy import LEAK_ATTACK
 from tfrnet_bench.results import CellResult
 

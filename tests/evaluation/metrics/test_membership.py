@@ -11,7 +11,7 @@ from scipy.special import log_softmax
 from sklearn.metrics import roc_auc_score
 
 from tfrnet.core.errors import InputError
-from tfrnet.evaluation.metrics.privacy import (
+from tfrnet.evaluation.metrics.membership import (
     auc,
     blind_baselines,
     bootstrap_privacy,
