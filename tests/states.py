@@ -7,8 +7,11 @@ from pathlib import Path
 
 from safetensors.torch import load_file
 
-# Of what the ledger says of a request, this differs from run to run.
-_VARYING = {"time", "received", "seconds", "memory", "hash", "previous", "request_digest", "state"}
+# Of what the ledger says of a request, this differs from run to run; digests of data by their key.
+_VARYING = {
+    *("time", "received", "seconds", "memory", "hash", "previous", "request_digest", "state"),
+    "reference",
+}
 
 
 def tensors(state: Path) -> dict[str, dict[str, bytes]]:

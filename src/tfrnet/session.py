@@ -57,10 +57,12 @@ class Session:
     Creates the state if there is none. An existing one has its own method, config, seed and guard
     examples, and settings given here must agree with it. `method` is one of
     `tfrnet.method.method_names()`; default TFR-Net. `key` is the file of the key that signs the
-    ledger; default the file named by TFRNET_KEY. `holdout` is measured at every request and used
-    for nothing else; with `audit` each outcome says in how many other wordings the model still
-    gives what was forgotten, and what became of text that is kept. Instead of a folder, `state` may
-    be a `StateStore` open for writing, which the session then owns.
+    ledger; default the file named by TFRNET_KEY. `reference` are examples like those of the
+    requests that the model never saw, from which calibrated steps take their levels. `holdout` is
+    measured at every request and used for nothing else; with `audit` each outcome says in how many
+    other wordings the model still gives what was forgotten, and what became of text that is kept.
+    Instead of a folder, `state` may be a `StateStore` open for writing, which the session then
+    owns.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class Session:
         method: str | None = None,
         config: Settings | None = None,
         guard: Sequence[Example] | None = None,
+        reference: Sequence[Example] = (),
         holdout: Sequence[Example] = (),
         audit: bool = False,
         seed: int | None = None,
@@ -111,6 +114,7 @@ class Session:
                 retain,
                 config or (made if known else chosen.config_class()),
                 guard=guard_of(known, [*(guard or ()), *retain]) if known else guard,
+                reference=reference,
                 seed=(known.manifest.seed if known else 0) if seed is None else seed,
                 batch_size=batch_size,
                 gradient_checkpointing=gradient_checkpointing,
@@ -145,7 +149,7 @@ class Session:
         net, observer = self.unlearner, self._observer
         self.team.broadcast(
             Begin(
-                *(net.method, net.config.to_dict(), net.retain, net.guard),
+                *(net.method, net.config.to_dict(), net.retain, net.guard, net.reference),
                 *(observer.holdout, observer.audits, net.seed, net.passes),
             )
         )
@@ -229,6 +233,8 @@ class Session:
             "drift_limit": net.drift_limit,
             "versions": versions(),
         }
+        if net.reference:
+            record["reference"] = _record_of(net.reference, store.key())
         if record.get("holdout"):
             record["holdout"]["digest"] = examples_digest(self._observer.holdout, store.key())
         try:
@@ -305,6 +311,11 @@ def _opened(
     for repair in store.repairs:
         warnings.warn(f"repaired {folder}: {repair}", TfrnetWarning, stacklevel=3)
     return folder, store, None
+
+
+def _record_of(examples: Sequence[Example], key: bytes) -> dict[str, Any]:
+    """Return what the ledger keeps of data: no words."""
+    return {"examples": len(examples), "digest": examples_digest(examples, key)}
 
 
 def _let_go(opened: StateStore | NewState | None) -> None:

@@ -24,7 +24,7 @@ from tfrnet.core.stage import Report
 from tfrnet.core.team import SOLO, Team
 from tfrnet.core.tensors import State, tensors_file
 from tfrnet.data.examples import Encoded, Example, encode_all
-from tfrnet.data.requests import Request, refuse_overlap
+from tfrnet.data.requests import Request, refuse_overlap, refuse_shared
 from tfrnet.data.sampling import sample_indices
 from tfrnet.models.device_memory import free_all_of, is_out_of_memory
 from tfrnet.models.forward import (
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
+REFERENCE = "reference data"
 _NO_RETAIN_DATA = "retain data is needed: it says what the model must keep"
 S = TypeVar("S", bound=State)
 
@@ -62,7 +63,8 @@ class Unlearner(ABC, Generic[S]):
     To add a method, assign a subclass to `METHOD` in a module of `tfrnet.methods` or of an entry
     point of that group. It defines the class variables below, `attach`, and `_propose`.
 
-    Without retain data (None) a state can be used, and `forget` must be given the data.
+    Without retain data (None) a state can be used, and `forget` must be given the data. `reference`
+    are examples like those of the requests that the model never saw, for settings that use them.
     """
 
     # The name on the command line and the name in tables.
@@ -87,6 +89,7 @@ class Unlearner(ABC, Generic[S]):
     effect: Effect
     retain: list[Example]
     guard: list[Example]
+    reference: list[Example]
     _retain_encoded: list[Encoded]
     _guard_encoded: list[Encoded]
 
@@ -98,6 +101,7 @@ class Unlearner(ABC, Generic[S]):
         config: Any = None,
         *,
         guard: Sequence[Example] | None = None,
+        reference: Sequence[Example] = (),
         seed: int = 0,
         batch_size: int | None = None,
         gradient_checkpointing: bool = False,
@@ -124,6 +128,10 @@ class Unlearner(ABC, Generic[S]):
         # Whether the current state is the one before the first request; a session knows.
         self.is_untouched = False
         self.max_length = fitting_length(model, config.max_length)
+        if reference:
+            config.refuse_reference()
+        self.reference = list(reference)
+        self._reference_encoded = self.encode(reference, REFERENCE)
         self._set_data(retain, guard)
         if passes is None and batch_size is not None:
             passes = Passes(
@@ -192,6 +200,7 @@ class Unlearner(ABC, Generic[S]):
         """Return the requests' tokens, or raise if one cannot be applied."""
         refuse_overlap(requests, self.retain, "retain data")
         refuse_overlap(requests, self.guard, "guard data")
+        refuse_overlap(requests, self.reference, REFERENCE)
         return [self.encode(r.examples, f"request {r.id!r}") for r in requests]
 
     def forget(
@@ -406,6 +415,8 @@ class Unlearner(ABC, Generic[S]):
         given = guard or self._guard_among(retain)
         self.guard = choose_guard(given, self.config.guard_examples, self.seed)
         self._guard_encoded = self.encode(self.guard, "guard data")
+        refuse_shared(self.reference, self.retain, REFERENCE, "retain data")
+        refuse_shared(self.reference, self.guard, REFERENCE, "guard data")
 
     def _guard_among(self, retain: Sequence[Example]) -> Sequence[Example]:
         """Return the retain examples that guard examples are drawn from, if none were given."""

@@ -214,7 +214,6 @@ def test_what_one_process_cannot_do_or_has_otherwise_is_said_by_the_first(
     ("more", "complaint"),
     [
         (["--method", "ga"], "method ga runs in one process; it cannot share its work"),
-        (["--preset", "calibrated"], "step=calibrate runs in one process; it cannot share"),
         (["--device", "balanced"], "--device balanced is for one process"),
         (["--retain", "nowhere.jsonl"], "nowhere.jsonl"),
         (["--set", "steps=many"], "steps"),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from tests import tiny
 from tests.distributed.launcher import REQUESTS, Launcher
 from tests.states import story, tensors
 from tfrnet.method_state import verify_state
@@ -34,7 +36,9 @@ def test_any_number_of_processes_ends_in_the_same_bits(
 ) -> None:
     more = ["--preset", settings, "--set", "guard_relative=0.05"]
     if settings == "calibrated":  # two steps do not take a tiny model's answers to their level
-        more.append("--set=least_reached=0")
+        unseen = [json.dumps(example.to_dict()) for example in tiny.examples(5, 3000)]
+        (tmp_path / "unseen.jsonl").write_text("\n".join(unseen))
+        more += ["--set=least_reached=0", "--reference", str(tmp_path / "unseen.jsonl")]
     if settings == "paper":  # whose step is one
         command = [argument for argument in command if argument != "--set=steps=2"]
     states = []

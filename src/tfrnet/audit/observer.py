@@ -24,7 +24,7 @@ from tfrnet.data.examples import Example
 from tfrnet.data.requests import Request, refuse_overlap, refuse_shared
 from tfrnet.models.generation import continue_texts
 from tfrnet.models.load import LoadedModel
-from tfrnet.unlearner import Proposal, Unlearner
+from tfrnet.unlearner import REFERENCE, Proposal, Unlearner
 
 _HOLDOUT = "hold-out data"
 _SHOWN_TOKENS = 10
@@ -50,6 +50,7 @@ class Observer:
     ) -> None:
         refuse_shared(holdout, net.retain, _HOLDOUT, "retain data")
         refuse_shared(holdout, net.guard, _HOLDOUT, "guard data")
+        refuse_shared(holdout, net.reference, _HOLDOUT, REFERENCE)
         self.net = net
         self.holdout = list(holdout)
         self.audits = audits

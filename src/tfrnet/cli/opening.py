@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -75,12 +75,17 @@ def open_session(
     refuse_overlap(requests, retain, "retain data")
     if guard:
         refuse_overlap(requests, guard, "guard data")
-    holdout = _holdout(options.holdout, retain, guard, requests)
+    used = {"retain data": retain, "guard data": guard or ()}
+    holdout = _apart(options.holdout, "hold-out data", used, requests)
+    used["hold-out data"] = holdout
+    reference = _apart(options.reference, "reference data", used, requests)
     with ExitStack() as until_handed_over:
         opened = _open_state(options.state, options.key, output)
         until_handed_over.enter_context(opened)
         store = opened if isinstance(opened, StateStore) else None
         config = _chosen_config(options, store.manifest if store else None)
+        if reference:
+            _settings(options, store, config).refuse_reference()
         if store:
             _check_state(store, options, config, requests, may_be_done)
         name = model_name(options.model, store)
@@ -93,6 +98,7 @@ def open_session(
             opened,
             retain,
             guard=guard,
+            reference=reference,
             holdout=holdout,
             audit=not options.no_audit,
             method=options.method,
@@ -112,19 +118,19 @@ def open_session(
     return session
 
 
-def _holdout(
+def _apart(
     path: Path | None,
-    retain: Sequence[Example],
-    guard: Sequence[Example] | None,
+    label: str,
+    used: Mapping[str, Sequence[Example]],
     requests: Sequence[Request],
 ) -> list[Example]:
-    """Read the hold-out data, which may share no example with the other data."""
+    """Read data that may share no example with the requests or with other data, by its label."""
     if path is None:
         return []
     examples = read_examples(path)
-    refuse_overlap(requests, examples, "hold-out data")
-    refuse_shared(examples, retain, "hold-out data", "retain data")
-    refuse_shared(examples, guard or (), "hold-out data", "guard data")
+    refuse_overlap(requests, examples, label)
+    for other, data in used.items():
+        refuse_shared(examples, data, label, other)
     return examples
 
 
@@ -176,6 +182,17 @@ def _chosen_config(options: SessionOptions, known: Manifest | None) -> Settings 
         method = options.method or (known.method if known else DEFAULT)
         base = find_method(method).config_class.preset(options.preset or "default")
     return base.with_overrides(overrides)
+
+
+def _settings(
+    options: SessionOptions, store: StateStore | None, chosen: Settings | None
+) -> Settings:
+    """Return the settings that will act: those asked for, the state's, or the method's own."""
+    from tfrnet.method_state import settings_of
+
+    if chosen or not store:
+        return chosen or find_method(options.method or DEFAULT).config_class()
+    return settings_of(store.manifest)
 
 
 def _load_together(

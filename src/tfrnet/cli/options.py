@@ -53,6 +53,14 @@ Guard = Annotated[
         show_default=False,
     ),
 ]
+Reference = Annotated[
+    Path | None,
+    typer.Option(
+        help="JSON Lines file with examples like those of the requests which the model never saw. "
+        "With --preset calibrated, answers are made as unlikely as these, in place of an estimate.",
+        show_default=False,
+    ),
+]
 Holdout = Annotated[
     Path | None,
     typer.Option(
@@ -203,6 +211,7 @@ class SessionOptions:
     state: State = DEFAULT_STATE
     model: Model = None
     guard: Guard = None
+    reference: Reference = None
     holdout: Holdout = None
     no_audit: NoAudit = False
     method: Method = None

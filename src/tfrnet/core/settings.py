@@ -56,6 +56,9 @@ class Settings:
     has_mask: ClassVar[bool] = False
     # The values that other fields must have for the fields of this class to have an effect.
     acts_when: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
+    # The values that fields must have for reference examples to have an effect; None if they never
+    # have one.
+    reference_when: ClassVar[Mapping[str, tuple[Any, ...]] | None] = None
 
     def __post_init__(self) -> None:
         hints = typing.get_type_hints(type(self))
@@ -181,6 +184,13 @@ class Settings:
         for name in named:
             changed._refuse_idle(name)
         return changed
+
+    def refuse_reference(self) -> None:
+        """Raise if reference examples have no effect, given these settings."""
+        if self.reference_when is None:
+            raise InputError("reference examples have no effect with this method")
+        if missing := _missing(self.reference_when, vars(self)):
+            raise InputError(f"reference examples have no effect here; they need {missing}")
 
     @classmethod
     def _conditions(cls, item: dataclasses.Field[Any]) -> Mapping[str, tuple[Any, ...]]:

@@ -56,6 +56,7 @@ def _begin(team: Team, loaded: LoadedModel, begin: Begin) -> Observer:
             begin.retain,
             method.config_class.from_dict(begin.config),
             guard=begin.guard,
+            reference=begin.reference,
             seed=begin.seed,
             passes=begin.passes,
             team=team,

@@ -31,6 +31,7 @@ class Begin:
     config: dict[str, Any]
     retain: Sequence[Example]
     guard: Sequence[Example]
+    reference: Sequence[Example]
     holdout: Sequence[Example]
     audits: bool
     seed: int

@@ -54,6 +54,8 @@ def _line(entry: dict[str, Any]) -> str:
         losses += f", {gone_words(audit)}"
     if held_out := entry.get("holdout"):
         losses += f", hold-out {holdout_words(held_out)}"
+    if reference := entry.get("reference"):
+        losses += f", levels of {reference['examples']} reference examples"
     # Methods without a mask have no such figures, and neither have ledgers of before.
     strength = MaskStrength.recorded(entry.get("mask"))
     return f"{text}{losses}, mask {strength.change()}" if strength else f"{text}{losses}"

@@ -335,8 +335,8 @@ class CalibrateSettings(Settings):
 
     level_quantile: float = option(
         0.25,
-        "an answer is lowered to this quantile of the losses of other answers to its prompt; 0 is "
-        "the most likely of them",
+        "an answer is lowered to this quantile of the losses of other answers to its prompt, or of "
+        "the nearest reference examples if there are such; 0 is the most likely of them",
         0,
         1,
     )
@@ -377,6 +377,7 @@ class TFRConfig(
 
     about: ClassVar[str] = "TFR-Net: a mask on output channels, guarded; the weights stay frozen"
     has_mask: ClassVar[bool] = True
+    reference_when: ClassVar[Mapping[str, tuple[Any, ...]] | None] = {"step": ("calibrate",)}
 
     @classmethod
     def state_problem(cls, arrays: Arrays, layout: list[list[Any]]) -> str:

@@ -28,6 +28,7 @@ from tfrnet.methods.tfr.state import ChannelState
 from tfrnet.methods.tfr.steps.calibrate import Untouched, calibrate_update
 from tfrnet.methods.tfr.steps.common import Candidate, RiskScores, score_risk
 from tfrnet.methods.tfr.steps.fisher import fisher_update
+from tfrnet.methods.tfr.steps.reference import Reference
 from tfrnet.methods.tfr.steps.select import select_update
 from tfrnet.methods.tfr.steps.solve import solve_update
 from tfrnet.methods.tfr.trial_model import RequestExamples, TrialModel
@@ -86,6 +87,7 @@ class TFRNet(Unlearner[ChannelState]):
         self._index = find_channels(model, config.target_modules, config.layers)
         super().__init__(model, tokenizer, retain, config, **options)
         self._untouched: Untouched | None = None
+        self._reference: Reference | None = None
         if self.passes.compiled:
             # Checked before a state exists; imported here because the compiler is slow to import.
             from tfrnet.masking.compiled import refuse_uncompilable
@@ -111,7 +113,8 @@ class TFRNet(Unlearner[ChannelState]):
         )
 
     def _automatic_passes(self, gradient_checkpointing: bool, compiled: bool) -> Passes:
-        longest = max(len(e.ids) for e in [*self._retain_encoded, *self._guard_encoded])
+        used = [*self._retain_encoded, *self._guard_encoded, *self._reference_encoded]
+        longest = max(len(example.ids) for example in used)
         held = 4 * self._held_rows() * self._index.total
         return choose_passes(self.model, longest, gradient_checkpointing, compiled, held)
 
@@ -163,13 +166,15 @@ class TFRNet(Unlearner[ChannelState]):
             say("comparing with retain examples")
             # Without the mask: under it, unknown answers would be less likely than they really are.
             self.mask.set(torch.ones_like(self.state.mask))
+            # Nothing is differentiated, so passes are as large as those for losses.
+            passes = replace(self._options, max_tokens=self.passes.forward_tokens)
             if self._untouched is None or self._untouched.retain is not known:
-                # Nothing is differentiated, so passes are as large as those for losses.
-                passes = replace(self._options, max_tokens=self.passes.forward_tokens)
                 self._untouched = Untouched.of(self.model, known, passes)
+            if self._reference_encoded and self._reference is None:
+                self._reference = Reference.of(self.model, self._reference_encoded, passes)
             order = seeded_order(len(known), "retain", self.seed, self.requests_seen)
             calibration = self._untouched.calibrate(
-                self.model, forget, order, self._losses, self._options, config
+                *(self.model, forget, order, self._losses, self._options, config, self._reference)
             )
         return calibration.retain, partial(calibrate_update, calibration)
 

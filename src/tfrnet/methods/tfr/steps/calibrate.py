@@ -6,7 +6,7 @@ have reached it are held there, and steps are short and as many as needed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ from tfrnet.methods.tfr.state import ChannelState
 from tfrnet.methods.tfr.steps.common import Candidate, RiskScores
 from tfrnet.methods.tfr.steps.levels import (
     AnswerOdds,
+    Form,
     Goal,
     form_of,
     key_of,
@@ -33,6 +34,7 @@ from tfrnet.methods.tfr.steps.neighbours import (
     prompt_states_and_losses,
     ranked,
 )
+from tfrnet.methods.tfr.steps.reference import Reference
 from tfrnet.methods.tfr.steps.solve import SolvedSteps, wanted_falls
 from tfrnet.methods.tfr.trial_model import TrialModel
 
@@ -84,21 +86,27 @@ class Untouched:
         losses: Losses,
         options: ScoreOptions,
         config: TFRConfig,
+        reference: Reference | None = None,
     ) -> Calibration:
-        """Calibrate a request on the same model; `order` is a random order of retain examples."""
-        cosines = likeness(prompt_states(model, forget, options), self.states)
+        """Calibrate a request on the same model; `order` is a random order of retain examples.
+
+        Levels are those of reference examples, or else estimated from other answers.
+        """
+        states = prompt_states(model, forget, options)
+        cosines = likeness(states, self.states)
         forms = [
             form_of(example, [self.retain[i] for i in places])
             for example, places in zip(forget, ranked(cosines).tolist(), strict=True)
         ]
         rivals = [rival_examples(*pair) for pair in zip(forget, forms, strict=True)]
-        flat = [rival for own in rivals for rival in own]
-        found = iter(losses(flat).tolist() if flat else [])
+        quantile = config.level_quantile
+        if reference is None:
+            levels = estimated_levels(forms, rivals, losses, quantile)
+        else:
+            levels = reference.levels(model, states, forms, options, quantile)
         goals = {
-            key_of(example): Goal(
-                form, level_of(form, [next(found) for _ in own], config.level_quantile)
-            )
-            for example, form, own in zip(forget, forms, rivals, strict=True)
+            key_of(example): Goal(form, level)
+            for example, form, level in zip(forget, forms, levels, strict=True)
         }
         chosen = mixed(
             nearest_to_any(cosines, round(_NEAR * config.retain_examples)),
@@ -106,8 +114,26 @@ class Untouched:
             config.retain_examples,
         )
         return Calibration(
-            [self.retain[i] for i in chosen], self.losses[chosen], flat, AnswerOdds(goals)
+            [self.retain[i] for i in chosen],
+            self.losses[chosen],
+            [rival for own in rivals for rival in own],
+            AnswerOdds(goals),
         )
+
+
+def estimated_levels(
+    forms: Sequence[Form],
+    rivals: Sequence[Sequence[Encoded]],
+    losses: Losses,
+    quantile: float,
+) -> list[float]:
+    """Return the log-odds at which each answer counts as unknown, by its form and its rivals."""
+    flat = [rival for own in rivals for rival in own]
+    found = iter(losses(flat).tolist() if flat else [])
+    return [
+        level_of(form, [next(found) for _ in own], quantile)
+        for form, own in zip(forms, rivals, strict=True)
+    ]
 
 
 def mixed(first: list[int], order: list[int], count: int) -> list[int]:

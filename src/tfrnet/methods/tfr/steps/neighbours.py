@@ -32,7 +32,7 @@ def prompt_states(
         )
         return (_where_answers_begin(states, batch),)
 
-    (states,) = _of_all(model, examples, options, states_of)
+    (states,) = of_all(model, examples, options, states_of)
     return states
 
 
@@ -48,7 +48,7 @@ def prompt_states_and_losses(
             losses = answer_losses(model, batch).float()
         return _where_answers_begin(outputs[0], batch), losses
 
-    states, losses = _of_all(model, examples, options, both_of)
+    states, losses = of_all(model, examples, options, both_of)
     return states, losses
 
 
@@ -62,7 +62,7 @@ def _where_answers_begin(states: torch.Tensor, batch: Batch) -> torch.Tensor:
     return states.float().cpu()[torch.arange(batch.size), ends]
 
 
-def _of_all(
+def of_all(
     model: PreTrainedModel,
     examples: Sequence[Encoded],
     options: ScoreOptions,

@@ -1,0 +1,74 @@
+"""Levels from reference examples: how likely answers are that the model never saw.
+
+Beyond the paper. The untouched model is measured on them exactly as on the request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from tfrnet.core.errors import InputError
+from tfrnet.data.examples import Encoded
+from tfrnet.methods.tfr.scoring import ScoreOptions
+from tfrnet.methods.tfr.steps.levels import AnswerOdds, Form, Goal, key_of
+from tfrnet.methods.tfr.steps.neighbours import likeness, of_all, prompt_states, ranked
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+# The most reference examples that one is compared with: those with the most similar prompts.
+_COMPARED = 16
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Reference examples and the states of their prompts under the untouched model."""
+
+    examples: list[Encoded]
+    states: torch.Tensor
+
+    @classmethod
+    def of(
+        cls, model: PreTrainedModel, examples: list[Encoded], options: ScoreOptions
+    ) -> Reference:
+        """Run the examples through a model whose mask is all ones."""
+        return cls(examples, prompt_states(model, examples, options))
+
+    def levels(
+        self,
+        model: PreTrainedModel,
+        states: torch.Tensor,
+        forms: Sequence[Form],
+        options: ScoreOptions,
+        quantile: float,
+    ) -> list[float]:
+        """Return the log-odds at which each example of a request counts as unknown.
+
+        `states` are those of its prompts, `forms` those of its answers. `quantile` 0 takes the most
+        likely of the nearest reference examples, 0.5 the median one.
+        """
+        nearest = ranked(likeness(states, self.states))[:, :_COMPARED]
+        kinds = dict.fromkeys(form.symbols for form in forms)
+        odds = {symbols: self._odds(model, symbols, options) for symbols in kinds}
+        return [
+            float(odds[form.symbols][places].quantile(1 - quantile))
+            for form, places in zip(forms, nearest, strict=True)
+        ]
+
+    def _odds(
+        self, model: PreTrainedModel, symbols: tuple[int, ...], options: ScoreOptions
+    ) -> torch.Tensor:
+        """Return the log-odds of the reference answers: among symbols, if any, or per token."""
+        goal = Goal(Form(symbols), 0.0)
+        measure = AnswerOdds({key_of(example): goal for example in self.examples})
+        with torch.no_grad():
+            (odds,) = of_all(
+                model, self.examples, options, lambda batch: (measure.values(model, batch).float(),)
+            )
+        if not bool(odds.isfinite().all()):
+            raise InputError("the loss on the reference data is not finite; nothing was changed")
+        return odds

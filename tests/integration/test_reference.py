@@ -1,0 +1,78 @@
+"""`--reference` on the command line: no words in the ledger, refused before a model loads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests import tiny
+from tests.integration.commands import FAST, Files, Tfrnet, write_lines
+
+CALIBRATED = ["--preset", "calibrated", *FAST, "--set", "least_reached=0"]
+UNSEEN = tiny.examples(4, offset=3000)
+
+
+@pytest.fixture
+def reference(tmp_path: Path) -> Path:
+    return write_lines(tmp_path / "unseen.jsonl", [example.to_dict() for example in UNSEEN])
+
+
+def test_the_ledger_says_that_they_were_used_but_not_their_words(
+    tfrnet: Tfrnet, files: Files, tmp_path: Path, reference: Path
+) -> None:
+    state = tmp_path / "new"
+    run = ["run", "--stream", files.stream, *files.opening(state)]
+    found = tfrnet(*run, *CALIBRATED, "--reference", reference)
+    assert (found.code, found.unexpected) == (0, [])
+    entries = tfrnet("history", "--state", state, "--json").json["entries"]
+    records = [entry["reference"] for entry in entries if entry["kind"] == "request"]
+    assert len(records) == 3
+    assert records[0]["examples"] == 4
+    assert len(records[0]["digest"]) == 64
+    assert records[0] == records[1] == records[2]
+    history = tfrnet("history", "--state", state)
+    assert history.out.count(", levels of 4 reference examples") == 3
+    ledger = (state / "ledger.jsonl").read_text()
+    assert not any(example.prompt in ledger or example.answer in ledger for example in UNSEEN)
+    assert tfrnet("verify", "--state", state).code == 0
+
+
+def test_what_cannot_serve_is_refused_before_a_model_is_loaded(
+    tfrnet: Tfrnet, files: Files, tmp_path: Path, reference: Path, no_model: None
+) -> None:
+    def refused(data: Path, *more: object) -> str:
+        options = files.opening(tmp_path / "new")
+        result = tfrnet("forget", "--request", files.request, *options, "--reference", data, *more)
+        assert result.code == 2
+        assert not (tmp_path / "new").exists()
+        return result.error
+
+    assert refused(reference) == (
+        "reference examples have no effect here; they need step=calibrate"
+    )
+    assert refused(reference, "--method", "npo") == (
+        "reference examples have no effect with this method"
+    )
+    assert refused(files.retain, *CALIBRATED).startswith(
+        "reference data overlaps retain data: lines 1, 2, 3, "
+    )
+    assert "overlaps guard data" in refused(reference, *CALIBRATED, "--guard", reference)
+    assert "overlaps hold-out data" in refused(reference, *CALIBRATED, "--holdout", reference)
+    request = tiny.requests(3, size=2)[2].examples[1].to_dict()
+    same = write_lines(tmp_path / "same.jsonl", [{"text": "One more."}, request])
+    assert refused(same, *CALIBRATED) == (
+        "reference data overlaps request 'request-2': the same example is on line 2 of the "
+        "reference data; remove it"
+    )
+
+
+def test_a_state_of_another_step_refuses_them(
+    tfrnet: Tfrnet, files: Files, reference: Path, no_model: None
+) -> None:
+    ledger = (files.state / "ledger.jsonl").read_bytes()
+    result = tfrnet(
+        *("forget", "--request", files.request, *files.opening(), "--reference", reference)
+    )
+    assert (result.code, "they need step=calibrate" in result.error) == (2, True)
+    assert (files.state / "ledger.jsonl").read_bytes() == ledger
