@@ -31,13 +31,13 @@ def facts(name):
     ]
 
 
-def fine_tune(model, tokenizer, examples, steps):
-    """Teach a model the examples, one after another."""
+def fine_tune(model, tokenizer, examples, epochs):
+    """Teach a model the examples, all in one batch."""
+    batch = tokenizer([e.joined for e in examples], return_tensors="pt", padding=True)
+    labels = batch.input_ids.masked_fill(batch.attention_mask == 0, -100)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    for step in range(steps):
-        example = examples[step % len(examples)]
-        ids = tokenizer(example.joined, return_tensors="pt").input_ids
-        model(ids, labels=ids).loss.backward()
+    for _ in range(epochs):
+        model(**batch, labels=labels).loss.backward()
         optimizer.step()
         optimizer.zero_grad()
     model.eval()
@@ -56,12 +56,12 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--out", default="person-state")
-    parser.add_argument("--steps", type=int, default=90)
+    parser.add_argument("--epochs", type=int, default=15)
     options = parser.parse_args(arguments)
 
     model, tokenizer = load_model(options.model)
     known = [fact for name in PEOPLE for fact in facts(name)]
-    fine_tune(model, tokenizer, known + OTHERS, options.steps)
+    fine_tune(model, tokenizer, known + OTHERS, options.epochs)
     print("before", *answers(model, tokenizer, known), sep="\n  ")
 
     retain = [*facts("Tomas Orrin"), *facts("Ina Kestrel"), *OTHERS]
