@@ -49,6 +49,18 @@ def real():
     return load_model("smollm2-135m")
 
 
+# The first tier has llama, qwen2 (biases), gpt2 (transposed weights) and qwen2_moe (experts).
+SECOND_TIER = {"gemma3", "gpt_neox", "mistral", "mixtral", "phi3", "qwen3"}
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest tests, so that no process is left alone with one at the end."""
+    """Leave further architectures to the second tier, and begin with the longest tests.
+
+    So no process is left alone with a long one at the end.
+    """
+    for item in items:
+        values = item.callspec.params.values() if hasattr(item, "callspec") else ()
+        if SECOND_TIER.intersection(value for value in values if isinstance(value, str)):
+            item.add_marker(pytest.mark.slow)
     items.sort(key=lambda item: item.get_closest_marker("long") is None)

@@ -37,12 +37,14 @@ def test_random_attacks(tmp_path: Path) -> None:
     assert_nothing_wrong(attacks.run(10, SEED, tmp_path), 10)
 
 
+@pytest.mark.slow
 def test_readers_beside_a_writer(tmp_path: Path) -> None:
     result = readers.run(2, SEED, tmp_path)
     assert_nothing_wrong(result, 10)
     assert result.counts["commits beside them"] > 1
 
 
+@pytest.mark.slow
 @needs_strace
 def test_failing_system_calls(tmp_path: Path) -> None:
     assert_nothing_wrong(calls.run(12, SEED, tmp_path), 12)

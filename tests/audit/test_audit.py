@@ -53,6 +53,7 @@ def audited(model, tokenizer, tmp_path_factory: pytest.TempPathFactory):
     return folder, outcomes, counts
 
 
+@pytest.mark.slow
 def test_what_the_model_still_gives_is_counted(audited) -> None:
     _, outcomes, counts = audited
     for outcome, (before, after) in zip(outcomes, counts, strict=True):

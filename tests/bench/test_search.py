@@ -311,6 +311,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
     return Source("folder", made_up_folder(tmp_path_factory.mktemp("data"), 120))
 
 
+@pytest.mark.slow
 def test_a_search_runs_resumes_and_leaves_the_model_as_it_was(
     tiny_folder: Path, tmp_path: Path, source: Source
 ):

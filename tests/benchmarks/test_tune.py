@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from benchmarks import tune
 from tests.datasets import made_up_folder
 
 
+@pytest.mark.slow
 def test_a_probe_says_what_fits_and_a_search_goes_on_from_known_trials(
     tiny_folder: Path, tmp_path: Path, capsys
 ):

@@ -149,6 +149,7 @@ def test_shared_groups_name_both_items(source):
         refuse_shared_groups({"a": split.forget[:1], "b": split.forget[:1]})
 
 
+@pytest.mark.slow
 @needs_real
 def test_the_real_streams_are_the_same_on_every_machine():
     """A digest of everything that is forgotten, kept, guarded and evaluated with seed 0."""

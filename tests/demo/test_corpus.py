@@ -38,6 +38,7 @@ def test_parts_of_the_demo_share_no_fact():
     assert requested == [fact.example() for fact in parts.forgotten]
 
 
+@pytest.mark.slow
 @pytest.mark.real
 def test_the_default_model_knows_what_the_corpus_says_it_knows(real):
     from tfrnet.evaluation.ranking import accuracy, rank

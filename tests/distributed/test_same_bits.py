@@ -24,13 +24,8 @@ scoring.collate = collate
 """
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        "default",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("paper", "fisher", "calibrated")),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", ["default", "paper", "fisher", "calibrated"])
 def test_any_number_of_processes_ends_in_the_same_bits(
     launcher: Launcher, command: list[object], tmp_path: Path, settings: str
 ) -> None:

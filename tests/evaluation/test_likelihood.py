@@ -121,7 +121,9 @@ def test_logits_are_never_computed_for_more_positions_than_memory_allows(tokeniz
         assert one[0].log_probs == pytest.approx(other[0].log_probs, abs=1e-12)
 
 
-@pytest.mark.parametrize("room", [1, 2, 3])
+@pytest.mark.parametrize(
+    "room", [*(pytest.param(room, marks=pytest.mark.slow) for room in (1, 2)), 3]
+)
 def test_what_the_memory_does_not_hold_is_done_in_smaller_passes(room, tokenizer, monkeypatch):
     model = tiny.make_model()
     groups = _groups(tokenizer)

@@ -27,6 +27,7 @@ def bench(tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch, ca
     return run
 
 
+@pytest.mark.slow
 def test_a_cell_that_fails_is_told_and_the_exit_code_says_so(bench, tmp_path: Path):
     # The small model has three layers; RMU steers the eighth.
     code, out, err = bench("main", "--quick", "--methods", "ga,rmu")
@@ -60,6 +61,7 @@ def test_a_run_in_which_all_fails_says_why(bench, tmp_path: Path):
     assert not (tmp_path / "run" / "report.html").exists()
 
 
+@pytest.mark.slow
 def test_a_run_of_other_sizes_is_not_mixed_in(bench, tmp_path: Path):
     assert bench("main", "--quick", "--methods", "ga")[0] == 0
     before = (tmp_path / "run" / "bench.json").read_text()

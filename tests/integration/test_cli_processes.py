@@ -20,6 +20,7 @@ from tfrnet.state.store import StateStore
 SCRIPT = Path(sys.executable).with_name("tfrnet")
 
 
+@pytest.mark.slow
 def test_output_in_a_pipe_is_plain_lines(files: Files, tmp_path: Path) -> None:
     environment = os.environ | {"FORCE_COLOR": "", "COLUMNS": "40"}
     environment.pop("FORCE_COLOR")

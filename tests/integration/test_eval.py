@@ -356,6 +356,7 @@ def state_of(method: str, split: Path, model: Path, folder: Path) -> Path:
     return folder / method
 
 
+@pytest.mark.slow
 def test_robustness_of_a_method_without_a_mask(
     tfrnet: Tfrnet, data: Path, split: Path, tiny_folder: Path, tmp_path: Path
 ) -> None:
@@ -404,6 +405,7 @@ def test_a_stream_for_a_program_and_a_person(
     assert "stream evaluates what a state made a model forget; give --state FOLDER" in error
 
 
+@pytest.mark.slow
 def test_a_stream_beside_a_model_that_never_saw_it(
     tfrnet: Tfrnet, data: Path, split: Path, state: Path, tiny_folder: Path, tmp_path: Path
 ) -> None:
@@ -424,6 +426,7 @@ def test_a_stream_beside_a_model_that_never_saw_it(
     assert "prepare --without" in result.error
 
 
+@pytest.mark.slow
 def test_the_stream_of_a_method_without_a_mask(
     tfrnet: Tfrnet, data: Path, split: Path, tiny_folder: Path, tmp_path: Path
 ) -> None:

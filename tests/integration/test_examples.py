@@ -27,7 +27,7 @@ def test_each_is_listed_and_tested_and_short() -> None:
 
 
 def test_forget_a_person(tiny_folder: Path, tmp_path: Path, capsys) -> None:
-    arguments = ["--model", str(tiny_folder), "--out", str(tmp_path / "state"), "--steps", "24"]
+    arguments = ["--model", str(tiny_folder), "--out", str(tmp_path / "state"), "--epochs", "24"]
     outcome = example("forget_a_person").main(arguments)
     assert outcome.forget_loss_after > outcome.forget_loss_before
     said = capsys.readouterr().out

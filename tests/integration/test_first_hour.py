@@ -146,7 +146,10 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("empty_folder")
-@pytest.mark.parametrize("terminal", [True, False], ids=["terminal", "pipe"])
+@pytest.mark.parametrize(
+    "terminal",
+    [pytest.param(True, id="terminal"), pytest.param(False, id="pipe", marks=pytest.mark.slow)],
+)
 def test_the_first_hour_with_a_tiny_model(terminal: bool, tiny_folder: Path) -> None:
     model = ["--model", tiny_folder, "--device", "cpu"]
     heard = first_hour(in_this_process(terminal), terminal, model, TINY)

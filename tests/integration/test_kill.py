@@ -124,6 +124,7 @@ def test_a_stream_killed_at_a_random_moment_ends_in_the_same_bits(
     assert_same_end(state, undisturbed.state)
 
 
+@pytest.mark.slow
 def test_a_stream_killed_after_every_line_of_its_ledger_ends_in_the_same_bits(
     server: Server, arguments: list[str], undisturbed: Undisturbed, tmp_path: Path
 ) -> None:

@@ -95,7 +95,9 @@ def test_a_stream_in_two_sessions_ends_like_one_in_one(name, tiny_folder, tokeni
         assert torch.equal(model(PROBE).logits, before)
 
 
-@pytest.mark.parametrize("name", ["ga", "llm-eraser", "npo"])
+@pytest.mark.parametrize(
+    "name", ["npo", *(pytest.param(name, marks=pytest.mark.slow) for name in ("ga", "llm-eraser"))]
+)
 def test_run_history_status_verify_rollback_export(tfrnet, opening, tmp_path, name):
     state = tmp_path / "state"
     extra = ["--set", "trained=lora"] if name == "npo" else []

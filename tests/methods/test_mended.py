@@ -97,6 +97,7 @@ def test_rmus_target_is_as_long_as_states_are_after_the_first_token():
 # LLM-Eraser
 
 
+@pytest.mark.slow
 def test_the_channels_to_prune_depend_on_the_forget_data():
     """Answers that the model knows by heart have no gradient; their prompts have."""
     model = make_model_that_knows(STREAM[0])

@@ -60,7 +60,18 @@ WHOLE: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("path", sorted(FIELDS))
+@pytest.mark.parametrize(
+    "path",
+    [
+        *(
+            pytest.param(path, marks=pytest.mark.slow)
+            for path in sorted(FIELDS)
+            if "/v1/r" not in path
+        ),
+        "/v1/requests",
+        "/v1/rollback",
+    ],
+)
 def test_odd_values_are_answered_and_the_service_goes_on(shared: Running, path: str) -> None:
     for field in FIELDS[path]:
         rest = {name: value for name, value in WHOLE[path].items() if name != field}

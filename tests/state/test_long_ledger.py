@@ -101,6 +101,7 @@ def test_opening_reads_the_end_of_a_ledger_and_not_all_of_it(
     store.load()
 
 
+@pytest.mark.slow
 def test_the_history_of_a_long_ledger_agrees_with_its_last_line(
     long_state: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -74,7 +74,7 @@ def _read_beside_a_committer(folder: Path, keep: int, seconds: float) -> list[in
     return seen
 
 
-@pytest.mark.parametrize("keep", [1, 20])
+@pytest.mark.parametrize("keep", [1, pytest.param(20, marks=pytest.mark.slow)])
 def test_no_reader_cries_damage_beside_a_fast_committer(folder: Path, keep: int) -> None:
     seen = _read_beside_a_committer(folder, keep, 2)
     assert len(set(seen)) > 5

@@ -284,6 +284,7 @@ def make_spoilt(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_repair_that_is_killed_anywhere_is_done_by_the_next(tmp_path: Path) -> None:
     expected = make_spoilt(tmp_path / "whole")
     repaired(expected)

@@ -31,6 +31,7 @@ def test_bystanders_are_in_no_part_of_the_split(tmp_path):
     assert list(found.prompts) == [item.prompt for item in split.forget[:8]]
 
 
+@pytest.mark.slow
 def test_a_cell_tells_of_bystanders_and_its_distance_to_the_oracle(tmp_path, tiny_folder):
     machine = make_machine(tmp_path)
     oracle = tmp_path / "oracle"

@@ -53,6 +53,7 @@ def result(out: Path, stream: str, variant: str) -> dict:
     return json.loads((out / f"cells/stream/{stream}/{variant}/0/result.json").read_text())
 
 
+@pytest.mark.slow
 def test_the_published_scores_are_told_before_and_after(ran):
     out, _ = ran
     for variant in ("none", "ga"):

@@ -68,6 +68,7 @@ def test_orthogonality_of_the_fact_sheet():
     assert 0.1 * orthogonality(both, current).item() == pytest.approx(2 * 1.425, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_the_penalty_is_per_layer_and_over_all_earlier_requests():
     net = _net(steps=1)
     first, second, third = tiny.requests(3)

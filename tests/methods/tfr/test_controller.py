@@ -62,6 +62,7 @@ def test_six_requests_agree_with_the_reference(name):
             )
 
 
+@pytest.mark.slow
 def test_the_variants_do_what_their_names_say():
     """Otherwise the comparison above would compare nothing."""
     seen = {}

@@ -146,6 +146,7 @@ def test_ctrl_c_at_any_operation_leaves_before_or_after_also_in_memory(
     assert_before_or_after(folder, applied)
 
 
+@pytest.mark.slow
 def test_ctrl_c_at_any_line_of_a_commit_never_makes_the_next_commit_lose_it(
     tmp_path: Path,
 ) -> None:
