@@ -55,12 +55,13 @@ SECOND_TIER = {"gemma3", "gpt_neox", "mistral", "mixtral", "phi3", "qwen3"}
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave further architectures to the second tier, and begin with the longest tests.
+    """Leave architectures and teams of processes to the second tier; begin with the longest tests.
 
     So no process is left alone with a long one at the end.
     """
     for item in items:
         values = item.callspec.params.values() if hasattr(item, "callspec") else ()
-        if SECOND_TIER.intersection(value for value in values if isinstance(value, str)):
+        further = SECOND_TIER.intersection(value for value in values if isinstance(value, str))
+        if further or "launcher" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.slow)
     items.sort(key=lambda item: item.get_closest_marker("long") is None)

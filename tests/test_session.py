@@ -342,7 +342,11 @@ def _run(open_session: OpenSession, state: Path, config: TFRConfig, at_a_time: i
     ("config", "outcomes"),
     [
         (TFRConfig(guard_examples=6, retain_examples=5), {"accepted"}),
-        (TFRConfig.paper(guard_examples=6, retain_examples=5), {"accepted"}),
+        pytest.param(
+            TFRConfig.paper(guard_examples=6, retain_examples=5),
+            {"accepted"},
+            marks=pytest.mark.slow,
+        ),
         (MIXED, {"accepted", "rejected"}),
         pytest.param(
             TFRConfig.preset("calibrated").with_overrides(["steps=3"]),

@@ -28,7 +28,6 @@ def test_of_other_commands_only_the_first_process_does_anything() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.slow
 def test_accelerate_launches_it(command: list[object], tmp_path: Path, launcher: Launcher) -> None:
     """The same without our launcher, as a user starts it; who was started leaves its rank."""
     own, other = tmp_path / "own", tmp_path / "other"
@@ -56,7 +55,6 @@ def test_accelerate_launches_it(command: list[object], tmp_path: Path, launcher:
     assert story(own) == story(other)
 
 
-@pytest.mark.slow
 def test_a_process_that_never_comes_is_not_waited_for_forever(
     launcher: Launcher, command: list[object], tmp_path: Path
 ) -> None:

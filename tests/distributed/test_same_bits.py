@@ -24,7 +24,6 @@ scoring.collate = collate
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("settings", ["default", "paper", "fisher", "calibrated"])
 def test_any_number_of_processes_ends_in_the_same_bits(
     launcher: Launcher, command: list[object], tmp_path: Path, settings: str
@@ -56,7 +55,6 @@ def test_any_number_of_processes_ends_in_the_same_bits(
         assert [check for check in verify_state(state) if not check.passed] == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("preset", ["default", "calibrated"])
 def test_weights_spread_over_the_processes_end_in_the_same_bits(
     launcher: Launcher, command: list[object], tmp_path: Path, preset: str

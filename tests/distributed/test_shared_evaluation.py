@@ -12,7 +12,6 @@ from tests.datasets import made_up_folder
 from tests.distributed.launcher import Launcher, said
 
 
-@pytest.mark.slow
 def test_an_evaluation_is_shared_and_says_the_same(
     launcher: Launcher, tiny_folder: Path, tmp_path: Path
 ) -> None:

@@ -276,6 +276,7 @@ def test_a_damaged_or_unusable_cache_is_no_error(
 # States and splits
 
 
+@pytest.mark.slow
 def test_a_split_is_measured_with_the_mask_of_a_state(
     tfrnet: Tfrnet, data: Path, tiny_folder: Path, split: Path, state: Path, tmp_path: Path
 ) -> None:
@@ -474,6 +475,7 @@ def test_figures_that_need_an_oracle_are_named_and_not_made_up(
     assert "forget quality" not in result.out
 
 
+@pytest.mark.slow
 def test_an_oracle_gives_forget_quality_and_privleak(
     tfrnet: Tfrnet, data: Path, short_spoken: list[Path], tmp_path: Path
 ) -> None:

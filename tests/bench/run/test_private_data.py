@@ -25,6 +25,9 @@ SIZES = Sizes(requests=2, request_size=3, forget_eval=5, heldout=8, retain=(12, 
 FAST = FinetuneOptions(rank=2, epochs=1, batch_size=4, learning_rate=1e-2)
 
 
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path) -> tuple[Path, list[str]]:
     """A run of both experiments with one method, and all that was told of it."""
@@ -53,7 +56,6 @@ def result(out: Path, stream: str, variant: str) -> dict:
     return json.loads((out / f"cells/stream/{stream}/{variant}/0/result.json").read_text())
 
 
-@pytest.mark.slow
 def test_the_published_scores_are_told_before_and_after(ran):
     out, _ = ran
     for variant in ("none", "ga"):

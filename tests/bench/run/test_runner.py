@@ -44,6 +44,7 @@ def without_times(result: dict) -> dict:
     return kept
 
 
+@pytest.mark.slow
 def test_results_hold_what_can_be_computed_from_their_items(tmp_path: Path, tiny_folder: Path):
     plan = make_plan(tiny_folder, streams=("boolq",))
     tally, events = bench(plan, make_machine(tmp_path), tmp_path / "out")
@@ -96,6 +97,7 @@ def test_a_finished_cell_is_computed_again_only_if_its_inputs_changed(
     assert tally.done == ["stream/arithmetic/ga/0"]
 
 
+@pytest.mark.slow
 def test_a_cell_that_fails_says_why_and_the_others_go_on(
     tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
 ):

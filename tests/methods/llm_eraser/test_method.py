@@ -93,7 +93,10 @@ def test_a_model_without_gated_mlps_is_refused(architecture) -> None:
 # Pruning
 
 
-@pytest.mark.parametrize(("batch_size", "tokens"), [(3, "answer"), (100, "answer"), (3, "all")])
+@pytest.mark.parametrize(
+    ("batch_size", "tokens"),
+    [(3, "answer"), pytest.param(100, "answer", marks=pytest.mark.slow), (3, "all")],
+)
 def test_a_request_prunes_the_lowest_scores(batch_size, tokens) -> None:
     settings = {"score_examples": 20, "score_tokens": tokens, "ranking": "global"}
     net = make(batch_size=batch_size, **settings)
@@ -344,6 +347,7 @@ def test_the_folded_weights_act_the_same() -> None:
     assert torch.allclose(logits(plain), logits(net.model), atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_it_works_in_bfloat16(checkpointing) -> None:
     model = tiny.make_model().to(torch.bfloat16)

@@ -87,6 +87,7 @@ def test_the_penalty_is_per_layer_and_over_all_earlier_requests():
     assert net.state.tensors()[f"o3.snapshots.{name}"].shape == (2, 8, 48)
 
 
+@pytest.mark.slow
 def test_the_penalty_turns_the_adapter_away_from_the_last():
     overlap = []
     for weight in (0.0, 1.0):
