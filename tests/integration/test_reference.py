@@ -1,7 +1,8 @@
-"""`--reference` on the command line: no words in the ledger, refused before a model loads."""
+"""Levels on the command line: `--reference`, requests that need no step, and those out of reach."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -76,3 +77,29 @@ def test_a_state_of_another_step_refuses_them(
     )
     assert (result.code, "they need step=calibrate" in result.error) == (2, True)
     assert (files.state / "ledger.jsonl").read_bytes() == ledger
+
+
+def test_what_the_model_does_not_know_is_said_and_nothing_moves(
+    tfrnet: Tfrnet, files: Files, tmp_path: Path
+) -> None:
+    forget = ["forget", "--request", files.request, *files.opening(tmp_path / "new"), *CALIBRATED]
+    result = tfrnet(*forget)
+    assert result.code == 0
+    assert result.out.startswith(
+        "request-2: accepted, without a change (nothing to do: the untouched model does not know "
+        "this (no answer is above its level)); forget loss "
+    )
+
+
+def test_a_request_out_of_reach_is_rejected_with_how_far_it_came(
+    tfrnet: Tfrnet, files: Files, tmp_path: Path, reference: Path
+) -> None:
+    deep = ["--reference", reference, "--set", "level_quantile=1", "--set", "least_reached=1"]
+    options = [*files.opening(tmp_path / "new"), *CALIBRATED, *deep]
+    result = tfrnet("forget", "--request", files.request, *options)
+    assert result.code == 1
+    said = r"request-2: rejected, nothing changed \([01] of 2 examples reached their level, the "
+    said += r"others are \d+\.\d log-odds above it on average, and least_reached=1 asks for more\)"
+    assert re.match(said, result.out)
+    last = tfrnet("history", "--state", tmp_path / "new", "--json").json["entries"][-1]
+    assert (last["outcome"], last["generation"]) == ("rejected", 0)

@@ -35,6 +35,7 @@ from tfrnet.methods.tfr.trial_model import TrialModel
 from tfrnet.models.forward import evaluate_losses
 
 PROMPT = (9, 8)
+UNKNOWN = "nothing to do: the untouched model does not know this (no answer is above its level)"
 FULL = {"give_back": True, "hold_rivals": True, "level_quantile": 0.5}
 # Other prompts than those of the retained examples, and answers of words.
 RETAIN = tiny.examples(20, 100)
@@ -178,14 +179,16 @@ def test_what_the_model_never_knew_needs_no_step(tokenizer) -> None:
     outcome = net.forget(Request("unknown", (asked[int(losses.argmax())],)))
     net.detach()
     assert outcome.accepted
-    assert outcome.reason == "nothing to do: every example is at its level already"
+    assert outcome.reason == UNKNOWN
+    assert outcome.forget_loss_after == pytest.approx(outcome.forget_loss_before)
+    assert (outcome.selected, outcome.recovered, outcome.attempts) == (0, 0, 0)
     assert bool((net.state.mask == 1).all())
 
 
 def test_where_all_is_unknown_already_nothing_moves(tokenizer, monkeypatch) -> None:
     monkeypatch.setattr(calibrate, "level_of", lambda *_: 100.0)
     (outcome,), state = forget(tokenizer)
-    assert outcome.reason == "nothing to do: every example is at its level already"
+    assert outcome.reason == UNKNOWN
     assert bool((state.mask == 1).all())
 
 
@@ -198,6 +201,8 @@ def test_without_a_budget_nothing_moves(tokenizer) -> None:
 def test_a_guard_that_allows_nothing_rejects(tokenizer) -> None:
     (outcome,), state = forget(tokenizer, guard_relative=0, backtracks=0)
     assert not outcome.accepted
+    assert outcome.reason.startswith("0 of 3 examples reached their level, the others are ")
+    assert "on average; guard loss would rise from " in outcome.reason
     assert bool((state.mask == 1).all())
 
 
@@ -209,10 +214,8 @@ def test_a_request_that_the_guard_stops_short_is_rejected_with_how_far_it_came(t
     assert bool((moved.mask < 1).any())
     (outcome,), state = forget(tokenizer, least_reached=0.5, **tight)
     assert not outcome.accepted
-    assert outcome.reason.startswith(
-        "only 0 of 3 examples reached their level, fewer than least_reached=0.5 asks for; the "
-        "others are "
-    )
+    assert outcome.reason.startswith("0 of 3 examples reached their level, the others are ")
+    assert outcome.reason.endswith("on average, and least_reached=0.5 asks for more")
     # What it would have come to is on record; nothing was changed.
     assert outcome.forget_loss_after == partly.forget_loss_after
     assert outcome.guard_loss_after == partly.guard_loss_after
@@ -226,8 +229,8 @@ def test_how_far_a_request_came_is_counted_by_hand() -> None:
     assert above_note(over) == "2 of 4 examples above their level"
     assert shortfall_of(over, 0.5) == ""
     assert shortfall_of(over, 0.75) == (
-        "only 2 of 4 examples reached their level, fewer than least_reached=0.75 asks for; the "
-        "others are 2.0 log-odds above it on average"
+        "2 of 4 examples reached their level, the others are 2.0 log-odds above it on average, "
+        "and least_reached=0.75 asks for more"
     )
     assert above_note(torch.zeros(2)) == ""
     assert shortfall_of(torch.zeros(2), 1.0) == ""

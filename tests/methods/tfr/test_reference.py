@@ -23,6 +23,8 @@ from tfrnet.models.forward import evaluate_losses
 
 RETAIN = tiny.examples(20, 100)
 UNSEEN = tiny.examples(6, 3000)
+# What every trained example says, so more certain than any answer.
+KNOWN = [Example("Item 4 of the old", "box is")]
 OPTIONS = ScoreOptions(batch_size=3)
 CONFIG = TFRConfig(step="calibrate", guard_relative=1, retain_examples=8, steps=6)
 
@@ -119,6 +121,13 @@ def test_answers_end_at_the_level_of_what_was_never_seen(tokenizer, model, encod
     assert outcome.forget_loss_after != pytest.approx(estimated.forget_loss_after, rel=1e-3)
 
 
+def test_where_the_model_knows_the_references_better_nothing_is_forgotten(tokenizer) -> None:
+    (outcome,), net, _ = forgotten(tokenizer, KNOWN, level_quantile=0)
+    assert outcome.accepted
+    assert outcome.reason.startswith("nothing to do: the untouched model does not know this")
+    assert bool((net.state.mask == 1).all())
+
+
 def test_levels_are_the_untouched_models_also_later_in_a_stream(tokenizer, monkeypatch) -> None:
     found = []
     real = Reference.levels
@@ -131,10 +140,14 @@ def test_levels_are_the_untouched_models_also_later_in_a_stream(tokenizer, monke
     request = tiny.requests(1)[0]
     net = TFRNet(tiny.make_trained_model(), tokenizer, RETAIN, CONFIG, reference=UNSEEN)
     net.forget(request)
-    assert bool((net.state.mask < 1).any())
-    net.forget(Request("again", request.examples))
+    mask = net.state.mask
+    assert bool((mask < 1).any())
+    again = net.forget(Request("again", request.examples))
     net.detach()
     assert found[0] == found[1]
+    # Known once, and at its level by now.
+    assert again.reason == "nothing to do: every example is at its level already"
+    assert torch.equal(net.state.mask, mask)
 
 
 @pytest.mark.parametrize(

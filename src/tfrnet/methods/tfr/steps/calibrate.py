@@ -46,6 +46,7 @@ Losses = Callable[[list[Encoded]], torch.Tensor]
 _LEAST_REACH = 0.1
 # The share of retain examples that are the nearest to the request; the rest are a random sample.
 _NEAR = 0.5
+_UNKNOWN = "nothing to do: the untouched model does not know this (no answer is above its level)"
 
 
 @dataclass(frozen=True)
@@ -53,13 +54,15 @@ class Calibration:
     """What the untouched model says about a request.
 
     `retain` and `retain_losses` are its retain examples and their losses, `rivals` other answers to
-    its prompts, `odds` the objective to lower with its targets.
+    its prompts, `odds` the objective to lower with its targets; `is_unknown` says that every answer
+    is at its level without any request.
     """
 
     retain: list[Encoded]
     retain_losses: torch.Tensor
     rivals: list[Encoded]
     odds: AnswerOdds
+    is_unknown: bool
 
 
 @dataclass(frozen=True)
@@ -113,11 +116,14 @@ class Untouched:
             order,
             config.retain_examples,
         )
+        odds = AnswerOdds(goals)
+        found = odds.measured(model, forget, options)
         return Calibration(
             [self.retain[i] for i in chosen],
             self.losses[chosen],
             [rival for own in rivals for rival in own],
-            AnswerOdds(goals),
+            odds,
+            is_unknown=bool((found <= odds.targets(forget)).all()),
         )
 
 
@@ -172,14 +178,15 @@ def calibrate_update(
             break
         forget = model.forget_gradients(steps.mask, odds.values)
     if not steps.attempts:
-        return steps.candidate(state.forgotten, steps.idle_reason("at its level"))
-    remembered, note, shortfall = state.forgotten, "", ""
-    if steps.verdict.accepted:
-        if remembered is not None:
-            remembered = with_rows(remembered, forget.gradients)
-        over = (forget.values - targets.to(forget.values)).clamp(min=0)
-        note, shortfall = above_note(over), shortfall_of(over, config.least_reached)
-    return steps.candidate(remembered, note, shortfall)
+        note = _UNKNOWN if calibration.is_unknown else steps.idle_reason("at its level")
+        return steps.candidate(state.forgotten, note)
+    remembered = state.forgotten
+    over = (forget.values - targets.to(forget.values)).clamp(min=0)
+    if not steps.verdict.accepted:
+        return steps.candidate(remembered, "", how_far(over))
+    if remembered is not None:
+        remembered = with_rows(remembered, forget.gradients)
+    return steps.candidate(remembered, above_note(over), shortfall_of(over, config.least_reached))
 
 
 def above_note(over: torch.Tensor) -> str:
@@ -190,12 +197,15 @@ def above_note(over: torch.Tensor) -> str:
 
 def shortfall_of(over: torch.Tensor, least: float) -> str:
     """Return how far a request came that took too few examples to their level; else nothing."""
-    above = over[over > 0]
-    reached = len(over) - len(above)
-    if reached >= least * len(over):
+    if int((over == 0).sum()) >= least * len(over):
         return ""
+    return f"{how_far(over)}, and least_reached={least:g} asks for more"
+
+
+def how_far(over: torch.Tensor) -> str:
+    """Return how many examples have reached their level, and how far the others are from it."""
+    above = over[over > 0]
     return (
-        f"only {reached} of {len(over)} examples reached their level, fewer than "
-        f"least_reached={least:g} asks for; the others are {float(above.mean()):.1f} log-odds "
-        "above it on average"
+        f"{len(over) - len(above)} of {len(over)} examples reached their level, the others are "
+        f"{float(above.mean()):.1f} log-odds above it on average"
     )

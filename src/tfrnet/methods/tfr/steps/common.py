@@ -30,7 +30,7 @@ class RiskScores:
 class Candidate:
     """A candidate for the new state, with the guard's verdict.
 
-    `shortfall` says that it forgets too little to be accepted, though the guard would.
+    `shortfall` says that it forgets too little to be accepted, even if the guard would.
     """
 
     state: ChannelState
@@ -50,8 +50,9 @@ class Candidate:
     @property
     def reason(self) -> str:
         """The verdict in words, or why a request is rejected or changed little or nothing."""
-        said = (self.shortfall or self.note) if self.verdict.accepted else ""
-        return said or self.verdict.reason
+        if self.verdict.accepted:
+            return self.shortfall or self.note or self.verdict.reason
+        return "; ".join(part for part in (self.shortfall, self.verdict.reason) if part)
 
 
 def score_risk(

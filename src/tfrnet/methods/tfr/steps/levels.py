@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from tfrnet.data.examples import Encoded
+from tfrnet.methods.tfr.scoring import ScoreOptions
 from tfrnet.methods.tfr.steps.margins import log_odds
+from tfrnet.methods.tfr.steps.neighbours import of_all
 from tfrnet.models.forward import Batch, answer_logits, mean_by_example, token_losses
 
 if TYPE_CHECKING:
@@ -110,6 +112,16 @@ class AnswerOdds:
             symbols = self._goals[prompt, tuple(answer.tolist())].form.symbols
             found.append(weakest_odds(part, answer, symbols) if symbols else odds_of(mean))
         return torch.stack(found)
+
+    @torch.no_grad()
+    def measured(
+        self, model: PreTrainedModel, examples: Sequence[Encoded], options: ScoreOptions
+    ) -> torch.Tensor:
+        """Return the log-odds of the answers of any number of examples, on the CPU. [n]."""
+        (found,) = of_all(
+            model, examples, options, lambda batch: (self.values(model, batch).float(),)
+        )
+        return found
 
 
 def weakest_odds(

@@ -15,7 +15,7 @@ from tfrnet.core.errors import InputError
 from tfrnet.data.examples import Encoded
 from tfrnet.methods.tfr.scoring import ScoreOptions
 from tfrnet.methods.tfr.steps.levels import AnswerOdds, Form, Goal, key_of
-from tfrnet.methods.tfr.steps.neighbours import likeness, of_all, prompt_states, ranked
+from tfrnet.methods.tfr.steps.neighbours import likeness, prompt_states, ranked
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -65,10 +65,7 @@ class Reference:
         """Return the log-odds of the reference answers: among symbols, if any, or per token."""
         goal = Goal(Form(symbols), 0.0)
         measure = AnswerOdds({key_of(example): goal for example in self.examples})
-        with torch.no_grad():
-            (odds,) = of_all(
-                model, self.examples, options, lambda batch: (measure.values(model, batch).float(),)
-            )
+        odds = measure.measured(model, self.examples, options)
         if not bool(odds.isfinite().all()):
             raise InputError("the loss on the reference data is not finite; nothing was changed")
         return odds
