@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 # Of what the ledger says of a request, this differs from run to run; digests of data by their key.
 _VARYING = {
     *("time", "received", "seconds", "memory", "hash", "previous", "request_digest", "state"),
-    "reference",
+    *("reference", "own_text"),
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,13 +17,22 @@ from tfrnet.core.signing import named_key
 from tfrnet.core.stage import Report
 from tfrnet.core.team import SOLO, Team
 from tfrnet.core.versions import versions
+from tfrnet.data.anchors import without_answers
 from tfrnet.data.examples import Example
 from tfrnet.data.requests import Request
 from tfrnet.distributed.messages import Adopt, Begin, Propose, Restore
 from tfrnet.distributed.shard import known_fingerprint
 from tfrnet.method import DEFAULT, find_method
-from tfrnet.method_state import guard_of, read_state, settings_of
+from tfrnet.method_state import (
+    guard_of,
+    own_text_of,
+    read_state,
+    refuse_without_own_text,
+    settings_of,
+)
 from tfrnet.models.fingerprint import tokenizer_digest
+from tfrnet.models.load import LoadedModel
+from tfrnet.models.own_text import for_guard, for_steps, write_own_text
 from tfrnet.state.applied import is_applied, refuse_applied
 from tfrnet.state.base_model import bare_name, remember_place
 from tfrnet.state.digests import (
@@ -55,9 +64,10 @@ class Session:
             outcome = session.forget(request)
 
     Creates the state if there is none. An existing one has its own method, config, seed and guard
-    examples, and settings given here must agree with it. `method` is one of
-    `tfrnet.method.method_names()`; default TFR-Net. `key` is the file of the key that signs the
-    ledger; default the file named by TFRNET_KEY. `reference` are examples like those of the
+    examples, and settings given here must agree with it. Without retain data the model's own text
+    stands in for them: it is written when the state is made, and the state keeps it. `method` is
+    one of `tfrnet.method.method_names()`; default TFR-Net. `key` is the file of the key that signs
+    the ledger; default the file named by TFRNET_KEY. `reference` are examples like those of the
     requests that the model never saw, from which calibrated steps take their levels. `holdout` is
     measured at every request and used for nothing else; with `audit` each outcome says in how many
     other wordings the model still gives what was forgotten, and what became of text that is kept.
@@ -70,7 +80,7 @@ class Session:
         model: PreTrainedModel,
         tokenizer: PreTrainedTokenizerBase,
         state: str | Path | StateStore | NewState,
-        retain: Sequence[Example],
+        retain: Sequence[Example] | None = None,
         *,
         method: str | None = None,
         config: Settings | None = None,
@@ -102,6 +112,8 @@ class Session:
                 known.manifest.refuse_settings(folder, made, config, seed)
                 known.manifest.refuse_base(folder, base)
                 known.manifest.refuse_unbound(folder, bound)
+            data = _Data.of(known, LoadedModel(model, tokenizer), retain, guard, team)
+            self._own_text = data.own_text if retain is None else []
             chosen = find_method(known.manifest.method if known else method or DEFAULT)
             if config is not None and not isinstance(config, chosen.config_class):
                 raise InputError(
@@ -111,9 +123,9 @@ class Session:
             self.unlearner: Unlearner[Any] = chosen(
                 model,
                 tokenizer,
-                retain,
+                data.retain,
                 config or (made if known else chosen.config_class()),
-                guard=guard_of(known, [*(guard or ()), *retain]) if known else guard,
+                guard=data.guard,
                 reference=reference,
                 seed=(known.manifest.seed if known else 0) if seed is None else seed,
                 batch_size=batch_size,
@@ -166,6 +178,7 @@ class Session:
             guard=[example_digest(example, key) for example in self.unlearner.guard],
             method=self.unlearner.method,
             bound=bound,
+            own_text=[line.words() for line in self._own_text] or None,
         )
 
     def _sync(self) -> None:
@@ -212,6 +225,8 @@ class Session:
         """
         refuse_applied(self.store, request)
         store, net, received = self.store, self.unlearner, received or now()
+        if self._own_text and (lines := _own_retain(self._own_text, request)) != net.retain:
+            net.use_retain(lines)
         self.team.broadcast(Propose(request))
         with self.team.together():  # an error in here reaches all processes
             proposal = self._observer.propose(request, report)
@@ -233,6 +248,8 @@ class Session:
             "drift_limit": net.drift_limit,
             "versions": versions(),
         }
+        if self._own_text:
+            record["own_text"] = _record_of(net.retain, store.key())
         if net.reference:
             record["reference"] = _record_of(net.reference, store.key())
         if record.get("holdout"):
@@ -311,6 +328,47 @@ def _opened(
     for repair in store.repairs:
         warnings.warn(f"repaired {folder}: {repair}", TfrnetWarning, stacklevel=3)
     return folder, store, None
+
+
+@dataclass(frozen=True)
+class _Data:
+    """Retain data and guard examples: those given, or the model's own text."""
+
+    retain: Sequence[Example]
+    guard: Sequence[Example] | None
+    own_text: list[Example]
+
+    @classmethod
+    def of(
+        cls,
+        known: StateStore | None,
+        loaded: LoadedModel,
+        retain: Sequence[Example] | None,
+        guard: Sequence[Example] | None,
+        team: Team,
+    ) -> _Data:
+        own: list[Example] = []
+        if retain is None:
+            if team.size > 1:
+                raise InputError("without retain data (--retain) a run has one process")
+            if known:
+                refuse_without_own_text(known)
+            own = own_text_of(known) if known else write_own_text(loaded)
+            retain = for_steps(own)
+        if known:
+            return cls(retain, guard_of(known, [*(guard or ()), *retain]), own)
+        return cls(retain, guard or for_guard(own) or None, own)
+
+
+def _own_retain(own_text: list[Example], request: Request) -> list[Example]:
+    """Return the retain data of a request: the model's own text, unless it names an answer."""
+    lines = without_answers(for_steps(own_text), request)
+    if not lines:
+        raise InputError(
+            f"every line that the model wrote itself names an answer of request {request.id!r}; "
+            "give retain data of your own (--retain)"
+        )
+    return lines
 
 
 def _record_of(examples: Sequence[Example], key: bytes) -> dict[str, Any]:

@@ -216,16 +216,20 @@ class Unlearner(ABC, Generic[S]):
         before = self.retain, self._retain_encoded, self.guard, self._guard_encoded
         try:
             if retain is not None:
-                had_none = not self.retain
-                self._set_data(retain, self.guard)
-                if had_none:
-                    self._passes_for_data()
+                self.use_retain(retain)
             proposal = self.propose(request, report)
         except BaseException:
             self.retain, self._retain_encoded, self.guard, self._guard_encoded = before
             raise
         self.adopt(proposal)
         return proposal.outcome
+
+    def use_retain(self, retain: Sequence[Example]) -> None:
+        """Replace the retain data; the guard stays."""
+        had_none = not self.retain
+        self._set_data(retain, self.guard)
+        if had_none:
+            self._passes_for_data()
 
     def propose(self, request: Request, report: Report | None = None) -> Proposal[S]:
         """Compute the result of a request without changing the state or the model."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -70,12 +70,11 @@ def open_session(
 
     if options.method:
         find_method(options.method)
-    retain = read_examples(options.retain)
+    retain = read_examples(options.retain) if options.retain else None
     guard = read_examples(options.guard) if options.guard else None
-    refuse_overlap(requests, retain, "retain data")
-    if guard:
-        refuse_overlap(requests, guard, "guard data")
-    used = {"retain data": retain, "guard data": guard or ()}
+    used = {"retain data": retain or (), "guard data": guard or ()}
+    for label, data in used.items():
+        refuse_overlap(requests, data, label)
     holdout = _apart(options.holdout, "hold-out data", used, requests)
     used["hold-out data"] = holdout
     reference = _apart(options.reference, "reference data", used, requests)
@@ -93,29 +92,57 @@ def open_session(
         loaded = _load_together(name, dtype, options, team, output)
         from tfrnet.session import Session
 
-        session = Session(
-            *loaded,
-            opened,
-            retain,
-            guard=guard,
-            reference=reference,
-            holdout=holdout,
-            audit=not options.no_audit,
-            method=options.method,
-            config=config,
-            seed=options.seed,
-            batch_size=options.batch_size,
-            keep=options.keep,
-            key=options.key,
-            model_name=name,
-            gradient_checkpointing=options.gradient_checkpointing,
-            compiled=options.compiled,
-            team=team,
-        )
+        writes = retain is None and not store
+        with output.waiting("having the model write text to keep") if writes else nullcontext():
+            session = Session(
+                *loaded,
+                opened,
+                retain,
+                guard=guard,
+                reference=reference,
+                holdout=holdout,
+                audit=not options.no_audit,
+                method=options.method,
+                config=config,
+                seed=options.seed,
+                batch_size=options.batch_size,
+                keep=options.keep,
+                key=options.key,
+                model_name=name,
+                gradient_checkpointing=options.gradient_checkpointing,
+                compiled=options.compiled,
+                team=team,
+            )
         until_handed_over.pop_all()
-    for line in cautions(requests, retain, guard, bool(holdout)):
+    for line in [
+        *_about_own_text(session, retain),
+        *cautions(requests, *_kept(session, retain, guard), bool(holdout)),
+    ]:
         output.note(f"tfrnet: warning: {line}")
     return session
+
+
+def _about_own_text(session: Session, retain: Sequence[Example] | None) -> Iterator[str]:
+    """Say what becomes of the model's own text, if the state was begun without retain data."""
+    if retain is None:
+        yield (
+            f"no retain data: {len(session.unlearner.retain)} lines that the model wrote itself "
+            "stand in for them; data of your own protect what you need better (--retain)"
+        )
+    elif session.store.manifest.own_text is not None:
+        yield (
+            "this state was begun without retain data: its steps now use yours in place of the "
+            "text that the model wrote, and its guard stays as it was"
+        )
+
+
+def _kept(
+    session: Session, retain: Sequence[Example] | None, guard: Sequence[Example] | None
+) -> tuple[Sequence[Example], Sequence[Example] | None]:
+    """Return retain data and guard as given, or as they are where the model wrote them."""
+    if retain is None or session.store.manifest.own_text is not None:
+        return session.unlearner.retain, session.unlearner.guard
+    return retain, guard
 
 
 def _apart(
@@ -158,12 +185,14 @@ def _check_state(
     may_be_done: bool,
 ) -> None:
     """Refuse a state that does not match before a large model is loaded."""
-    from tfrnet.method_state import settings_of
+    from tfrnet.method_state import refuse_without_own_text, settings_of
     from tfrnet.state.applied import is_applied, refuse_applied
 
     folder, manifest = options.state, store.manifest
     manifest.refuse_method(folder, options.method)
     manifest.refuse_settings(folder, settings_of(manifest), config, options.seed)
+    if options.retain is None:
+        refuse_without_own_text(store)
     for request in requests:
         (is_applied if may_be_done else refuse_applied)(store, request)
 

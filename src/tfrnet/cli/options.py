@@ -45,6 +45,15 @@ Model = Annotated[
 Retain = Annotated[
     Path, typer.Option(help="JSON Lines file with examples that the model must keep.")
 ]
+RetainOrOwn = Annotated[
+    Path | None,
+    typer.Option(
+        "--retain",
+        help="JSON Lines file with examples that the model must keep. Without it the model writes "
+        "some text of its own to be kept, once per state; data of your own protect better.",
+        show_default=False,
+    ),
+]
 Guard = Annotated[
     Path | None,
     typer.Option(
@@ -207,7 +216,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on s
 class SessionOptions:
     """The options that `forget` and `run` share: state, method and model."""
 
-    retain: Retain
+    retain: RetainOrOwn = None
     state: State = DEFAULT_STATE
     model: Model = None
     guard: Guard = None

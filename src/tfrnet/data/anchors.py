@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from tfrnet.data.examples import Example
@@ -38,9 +39,22 @@ def anchors(
     found = []
     for prompt, text in zip(prompts, texts, strict=True):
         line = f"{prompt} {text}".casefold()
-        if len(word_ends(text)) >= _LEAST_WORDS and not any(answer in line for answer in answers):
+        if says_something(text) and not any(answer in line for answer in answers):
             found.append(Example(prompt, text.strip()))
     return found
+
+
+def says_something(text: str) -> bool:
+    """Tell whether what a model wrote has enough words to be worth keeping."""
+    return len(word_ends(text)) >= _LEAST_WORDS
+
+
+def without_answers(lines: Sequence[Example], request: Request) -> list[Example]:
+    """Return the lines that name none of a request's answers."""
+    named = [re.compile(rf"(?<!\w){re.escape(answer)}(?!\w)") for answer in _answers(request)]
+    return [
+        line for line in lines if not any(each.search(line.joined.casefold()) for each in named)
+    ]
 
 
 def _answers(request: Request) -> Iterator[str]:

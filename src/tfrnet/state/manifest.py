@@ -35,12 +35,15 @@ class Manifest:
     format: int = FORMAT
     # What else of the base model the state is bound to; states of before do not say.
     bound: Mapping[str, Any] | None = None
+    # What the untouched model wrote to stand in for retain data, where there were none.
+    own_text: list[dict[str, str]] | None = None
 
     def to_bytes(self) -> bytes:
         """Return the manifest as it stands in its file."""
         values = asdict(self)
-        if self.bound is None:
-            del values["bound"]
+        for name in ("bound", "own_text"):
+            if values[name] is None:
+                del values[name]
         return (json.dumps(values, indent=1, sort_keys=True) + "\n").encode()
 
     @classmethod
