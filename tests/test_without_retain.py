@@ -34,7 +34,7 @@ def model():
 
 @pytest.fixture(autouse=True)
 def _few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_text, "LINES", 24)
+    monkeypatch.setattr(own_text, "TEXTS", 12)
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_a_resumed_stream_is_bit_identical_and_nothing_is_written_anew(
         with open_session(model, tokenizer, begun) as session:
             session.forget(request)
     monkeypatch.undo()
-    monkeypatch.setattr(own_text, "LINES", 24)
+    monkeypatch.setattr(own_text, "TEXTS", 12)
     with open_session(model, tokenizer, tmp_path / "whole") as session:
         list(session.run(STREAM))
     assert tensors(begun) == tensors(tmp_path / "whole")
@@ -88,10 +88,11 @@ def test_a_resumed_stream_is_bit_identical_and_nothing_is_written_anew(
 
 def test_the_state_keeps_the_models_words_and_the_ledger_does_not(begun: Path) -> None:
     store = StateStore.open(begun)
-    lines = own_text_of(store)
-    assert 12 <= len(lines) <= 24
+    own = own_text_of(store)
+    lines = [*own.retain, *own.guard]
+    assert 12 <= len(lines) <= 36
     record = json.loads((begun / "ledger.jsonl").read_text().splitlines()[1])["own_text"]
-    used = without_answers(own_text.for_steps(lines), STREAM[0])
+    used = without_answers(own.retain, STREAM[0])
     assert record["examples"] == len(used) > 0
     assert len(record["digest"]) == 64
     ledger = (begun / "ledger.jsonl").read_text()
@@ -101,7 +102,7 @@ def test_the_state_keeps_the_models_words_and_the_ledger_does_not(begun: Path) -
 def test_a_changed_word_is_noticed(begun: Path) -> None:
     manifest = begun / "manifest.json"
     values = json.loads(manifest.read_text())
-    values["own_text"][0]["answer"] += " indeed"
+    values["own_text"]["retain"][0]["answer"] += " indeed"
     manifest.write_text(json.dumps(values, indent=1, sort_keys=True) + "\n")
     assert not all(check.passed for check in verify_state(begun))
     with pytest.raises(StateError, match="it is not the one that the state was made with"):
@@ -138,7 +139,7 @@ def test_a_guard_of_the_users_own_is_used(model, tokenizer, tmp_path: Path) -> N
 
 
 def test_lines_that_name_an_answer_are_not_held(model, tokenizer, begun: Path) -> None:
-    lines = own_text.for_steps(own_text_of(StateStore.open(begun)))
+    lines = own_text_of(StateStore.open(begun)).retain
     named = [line for line in lines if "white" in line.joined.split()]
     assert 0 < len(named) < len(lines)
     with open_session(model, tokenizer, begun) as session:
@@ -149,7 +150,9 @@ def test_lines_that_name_an_answer_are_not_held(model, tokenizer, begun: Path) -
 
 
 def test_where_all_lines_name_an_answer_nothing_is_changed(model, tokenizer, begun: Path) -> None:
-    request = Request("all", (Example("What is it?", "box"),))
+    lines = own_text_of(StateStore.open(begun)).retain
+    words = sorted({line.prompt.split()[0] for line in lines})
+    request = Request("all", tuple(Example("What is it?", word) for word in words))
     with open_session(model, tokenizer, begun) as session:
         with pytest.raises(InputError, match="names an answer of request 'all'; give retain data"):
             session.forget(request)

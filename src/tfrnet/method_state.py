@@ -14,7 +14,7 @@ from tfrnet.core.drift import Drift
 from tfrnet.core.errors import InputError, StateError
 from tfrnet.core.settings import Settings
 from tfrnet.data.examples import Example
-from tfrnet.data.requests import parse_example
+from tfrnet.data.own_text import OwnText
 from tfrnet.masking.strength import MaskStrength
 from tfrnet.method import find_config, find_method
 from tfrnet.state.check import Check
@@ -54,7 +54,9 @@ def read_state(store: StateStore, generation: int | None = None) -> State:
 def guard_of(store: StateStore, data: Sequence[Example]) -> list[Example]:
     """Return a state's own guard examples, found again by their digests in the data given now."""
     key, wanted = store.key(), store.manifest.guard
-    found = {example_digest(example, key): example for example in [*own_text_of(store), *data]}
+    own = own_text_of(store)
+    known = [*(own.guard if own else ()), *data]
+    found = {example_digest(example, key): example for example in known}
     missing = sum(digest not in found for digest in wanted)
     if missing:
         raise InputError(
@@ -65,18 +67,19 @@ def guard_of(store: StateStore, data: Sequence[Example]) -> list[Example]:
     return [found[digest] for digest in wanted]
 
 
-def own_text_of(store: StateStore) -> list[Example]:
-    """Return what the model wrote in place of retain data; nothing if the state began with some."""
-    lines = store.manifest.own_text or []
-    return [parse_example(line, f"{store.layout.manifest}: own_text") for line in lines]
+def own_text_of(store: StateStore) -> OwnText | None:
+    """Return what the model wrote in place of retain data, if the state began without."""
+    kept = store.manifest.own_text
+    return OwnText.from_dict(kept, f"{store.layout.manifest}: own_text") if kept else None
 
 
-def refuse_without_own_text(store: StateStore) -> None:
-    """Raise if a state cannot go on without retain data, because it began with some."""
-    if store.manifest.own_text is None:
-        raise InputError(
-            f"state {store.layout.folder} was begun with retain data, so it needs them (--retain)"
-        )
+def needed_own_text(store: StateStore) -> OwnText:
+    """Return what the model wrote, or raise because the state began with retain data."""
+    if own := own_text_of(store):
+        return own
+    raise InputError(
+        f"state {store.layout.folder} was begun with retain data, so it needs them (--retain)"
+    )
 
 
 def drift_of(store: StateStore) -> Drift | None:

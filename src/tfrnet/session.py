@@ -19,20 +19,20 @@ from tfrnet.core.team import SOLO, Team
 from tfrnet.core.versions import versions
 from tfrnet.data.anchors import without_answers
 from tfrnet.data.examples import Example
+from tfrnet.data.own_text import OwnText
 from tfrnet.data.requests import Request
 from tfrnet.distributed.messages import Adopt, Begin, Propose, Restore
 from tfrnet.distributed.shard import known_fingerprint
 from tfrnet.method import DEFAULT, find_method
 from tfrnet.method_state import (
     guard_of,
-    own_text_of,
+    needed_own_text,
     read_state,
-    refuse_without_own_text,
     settings_of,
 )
 from tfrnet.models.fingerprint import tokenizer_digest
 from tfrnet.models.load import LoadedModel
-from tfrnet.models.own_text import for_guard, for_steps, write_own_text
+from tfrnet.models.own_text import write_own_text
 from tfrnet.state.applied import is_applied, refuse_applied
 from tfrnet.state.base_model import bare_name, remember_place
 from tfrnet.state.digests import (
@@ -113,7 +113,7 @@ class Session:
                 known.manifest.refuse_base(folder, base)
                 known.manifest.refuse_unbound(folder, bound)
             data = _Data.of(known, LoadedModel(model, tokenizer), retain, guard, team)
-            self._own_text = data.own_text if retain is None else []
+            self._own_text = data.own_text
             chosen = find_method(known.manifest.method if known else method or DEFAULT)
             if config is not None and not isinstance(config, chosen.config_class):
                 raise InputError(
@@ -178,7 +178,7 @@ class Session:
             guard=[example_digest(example, key) for example in self.unlearner.guard],
             method=self.unlearner.method,
             bound=bound,
-            own_text=[line.words() for line in self._own_text] or None,
+            own_text=self._own_text.to_dict() if self._own_text else None,
         )
 
     def _sync(self) -> None:
@@ -336,7 +336,7 @@ class _Data:
 
     retain: Sequence[Example]
     guard: Sequence[Example] | None
-    own_text: list[Example]
+    own_text: OwnText | None = None
 
     @classmethod
     def of(
@@ -347,22 +347,20 @@ class _Data:
         guard: Sequence[Example] | None,
         team: Team,
     ) -> _Data:
-        own: list[Example] = []
+        own: OwnText | None = None
         if retain is None:
             if team.size > 1:
                 raise InputError("without retain data (--retain) a run has one process")
-            if known:
-                refuse_without_own_text(known)
-            own = own_text_of(known) if known else write_own_text(loaded)
-            retain = for_steps(own)
+            own = needed_own_text(known) if known else write_own_text(loaded)
+            retain = own.retain
         if known:
-            return cls(retain, guard_of(known, [*(guard or ()), *retain]), own)
-        return cls(retain, guard or for_guard(own) or None, own)
+            guard = guard_of(known, [*(guard or ()), *retain])
+        return cls(retain, guard or (own.guard if own else None), own)
 
 
-def _own_retain(own_text: list[Example], request: Request) -> list[Example]:
+def _own_retain(own_text: OwnText, request: Request) -> list[Example]:
     """Return the retain data of a request: the model's own text, unless it names an answer."""
-    lines = without_answers(for_steps(own_text), request)
+    lines = without_answers(own_text.retain, request)
     if not lines:
         raise InputError(
             f"every line that the model wrote itself names an answer of request {request.id!r}; "

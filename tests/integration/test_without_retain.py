@@ -12,7 +12,7 @@ from tfrnet.models import own_text
 
 @pytest.fixture(autouse=True)
 def _few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_text, "LINES", 80)
+    monkeypatch.setattr(own_text, "TEXTS", 20)
 
 
 def test_the_models_own_text_stands_in_until_there_is_better(

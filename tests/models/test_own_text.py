@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 
 from tests import tiny
 from tfrnet.core.errors import InputError
+from tfrnet.data.beginnings import BEGINNINGS
+from tfrnet.data.own_text import OwnText
 from tfrnet.models import own_text
 from tfrnet.models.load import LoadedModel
-from tfrnet.models.own_text import first_words, for_guard, for_steps, write_own_text
+from tfrnet.models.own_text import branches, write_own_text
 
 
 @pytest.fixture(scope="module")
@@ -19,24 +23,29 @@ def loaded() -> LoadedModel:
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_text, "LINES", 20)
+    monkeypatch.setattr(own_text, "TEXTS", 8)
 
 
-def test_it_begins_with_the_words_that_the_model_finds_likeliest(loaded: LoadedModel) -> None:
+def test_there_are_at_most_192_lines() -> None:
+    assert len(set(BEGINNINGS)) == len(BEGINNINGS) == 64
+    assert own_text.TEXTS * own_text._BRANCHES == 192
+
+
+def test_a_beginning_goes_on_with_the_likeliest_words(loaded: LoadedModel) -> None:
+    ids = loaded.tokenizer("Item 4 of the", return_tensors="pt")["input_ids"]
     with torch.no_grad():
-        logits = loaded.model(torch.tensor([[loaded.tokenizer.eos_token_id]])).logits[0, -1]
-    tokens = logits.argsort(descending=True).tolist()[:30]
-    words = [loaded.tokenizer.decode([token]).strip() for token in tokens]
-    expected = [word for word in words if any(letter.isalpha() for letter in word)]
-    assert first_words(loaded, 30) == list(dict.fromkeys(expected))
+        logits = loaded.model(ids).logits[0, -1]
+    words = [loaded.tokenizer.decode([token]) for token in logits.argsort(descending=True)[:12]]
+    expected = [f"Item 4 of the{word}" for word in words if any(map(str.isalpha, word))]
+    found = branches(loaded, "Item 4 of the")
+    assert found == expected[:3]
+    assert {"Item 4 of the very", "Item 4 of the old"} <= set(found)
 
 
 def test_it_is_what_the_model_says_greedily(loaded: LoadedModel, few: None) -> None:
-    lines = write_own_text(loaded)
-    assert 12 <= len(lines) <= 20
-    assert len(set(lines)) == len(lines)
-    assert lines == write_own_text(loaded)
-    line = lines[0]
+    found = write_own_text(loaded)
+    assert found == write_own_text(loaded)
+    line = found.retain[0]
     ids = loaded.tokenizer(line.prompt, return_tensors="pt")
     with torch.no_grad():
         said = loaded.model.generate(**ids, max_new_tokens=24, do_sample=False)[0]
@@ -44,16 +53,22 @@ def test_it_is_what_the_model_says_greedily(loaded: LoadedModel, few: None) -> N
     assert line.joined == whole.strip()
 
 
-def test_no_line_is_for_both_guard_and_steps(loaded: LoadedModel, few: None) -> None:
-    lines = write_own_text(loaded)
-    guard, steps = for_guard(lines), for_steps(lines)
-    assert guard
-    assert not set(guard) & set(steps)
-    assert sorted([*guard, *steps], key=str) == sorted(lines, key=str)
-    assert len(steps) > len(guard)
+def test_the_guards_lines_have_beginnings_of_their_own(loaded: LoadedModel, few: None) -> None:
+    found = write_own_text(loaded)
+    lines = [*found.retain, *found.guard]
+    assert len(set(lines)) == len(lines) <= 24
+    for part, places in ((found.guard, (0, 3, 6)), (found.retain, (1, 2, 4, 5, 7))):
+        beginnings = tuple(BEGINNINGS[i] for i in places)
+        assert len(part) >= 4
+        assert all(line.prompt.startswith(beginnings) for line in part)
+
+
+def test_it_is_read_as_it_was_written(loaded: LoadedModel, few: None) -> None:
+    found = write_own_text(loaded)
+    assert OwnText.from_dict(json.loads(json.dumps(found.to_dict())), "test") == found
 
 
 def test_a_model_that_writes_too_little_is_refused(loaded: LoadedModel, monkeypatch) -> None:
-    monkeypatch.setattr(own_text, "LINES", 5)
+    monkeypatch.setattr(own_text, "TEXTS", 2)
     with pytest.raises(InputError, match=r"wrote only \d lines .* give retain data of your own"):
         write_own_text(loaded)

@@ -185,14 +185,14 @@ def _check_state(
     may_be_done: bool,
 ) -> None:
     """Refuse a state that does not match before a large model is loaded."""
-    from tfrnet.method_state import refuse_without_own_text, settings_of
+    from tfrnet.method_state import needed_own_text, settings_of
     from tfrnet.state.applied import is_applied, refuse_applied
 
     folder, manifest = options.state, store.manifest
     manifest.refuse_method(folder, options.method)
     manifest.refuse_settings(folder, settings_of(manifest), config, options.seed)
     if options.retain is None:
-        refuse_without_own_text(store)
+        needed_own_text(store)
     for request in requests:
         (is_applied if may_be_done else refuse_applied)(store, request)
 

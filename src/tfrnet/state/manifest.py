@@ -36,7 +36,7 @@ class Manifest:
     # What else of the base model the state is bound to; states of before do not say.
     bound: Mapping[str, Any] | None = None
     # What the untouched model wrote to stand in for retain data, where there were none.
-    own_text: list[dict[str, str]] | None = None
+    own_text: Mapping[str, Any] | None = None
 
     def to_bytes(self) -> bytes:
         """Return the manifest as it stands in its file."""
