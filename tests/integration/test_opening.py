@@ -100,7 +100,7 @@ def test_forget_and_run_take_the_same_options() -> None:
     assert taken["forget"] == ["request", *shared, "full", "as_json"]
     assert taken["run"] == ["stream", *shared, "retry_rejected", "full", "as_json"]
     required = {p.name for p in commands["run"].params if p.required}
-    assert required == {"stream", "retain"}
+    assert required == {"stream"}
 
 
 def test_the_place_of_a_new_state_is_locked_while_the_model_loads(
