@@ -353,8 +353,13 @@ def _run(open_session: OpenSession, state: Path, config: TFRConfig, at_a_time: i
             {"accepted"},
             marks=pytest.mark.slow,
         ),
+        pytest.param(
+            TFRConfig.preset("neighbours").with_overrides(["steps=3"]),
+            {"accepted"},
+            marks=pytest.mark.slow,
+        ),
     ],
-    ids=["default", "paper", "with rejections", "calibrated"],
+    ids=["default", "paper", "with rejections", "calibrated", "neighbours"],
 )
 def test_a_resumed_stream_is_bit_identical_to_an_uninterrupted_one(
     open_session: OpenSession, tmp_path: Path, config: TFRConfig, outcomes: set[str]

@@ -24,7 +24,13 @@ scoring.collate = collate
 """
 
 
-@pytest.mark.parametrize("settings", ["default", "paper", "fisher", "calibrated"])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        *("default", "paper", "fisher", "calibrated"),
+        pytest.param("neighbours", marks=pytest.mark.slow),
+    ],
+)
 def test_any_number_of_processes_ends_in_the_same_bits(
     launcher: Launcher, command: list[object], tmp_path: Path, settings: str
 ) -> None:
@@ -33,6 +39,8 @@ def test_any_number_of_processes_ends_in_the_same_bits(
         unseen = [json.dumps(example.to_dict()) for example in tiny.examples(5, 3000)]
         (tmp_path / "unseen.jsonl").write_text("\n".join(unseen))
         more += ["--set=least_reached=0", "--reference", str(tmp_path / "unseen.jsonl")]
+    if settings == "neighbours":
+        more.append("--set=least_reached=0")
     if settings == "paper":  # whose step is one
         command = [argument for argument in command if argument != "--set=steps=2"]
     states = []
@@ -55,14 +63,14 @@ def test_any_number_of_processes_ends_in_the_same_bits(
         assert [check for check in verify_state(state) if not check.passed] == []
 
 
-@pytest.mark.parametrize("preset", ["default", "calibrated"])
+@pytest.mark.parametrize("preset", ["default", "calibrated", "neighbours"])
 def test_weights_spread_over_the_processes_end_in_the_same_bits(
     launcher: Launcher, command: list[object], tmp_path: Path, preset: str
 ) -> None:
     """With three, of which one has no pass of its own in every second turn."""
     size, output = 3, tmp_path / "output"
     command = [*command, "--preset", preset, "--set", "guard_relative=0.05"]
-    if preset == "calibrated":
+    if preset != "default":
         command.append("--set=least_reached=0")
     weigh = f"""
 import tfrnet.distributed.processes as processes

@@ -106,8 +106,8 @@ Preset = Annotated[
     str | None,
     typer.Option(
         help="Named settings of a new state: default, tuned (found by 'tfrnet search'), published "
-        "(as in the published results), and with tfr also paper, fisher or calibrated. 'tfrnet "
-        "settings' lists those of a method.",
+        "(as in the published results), and with tfr also paper, fisher, calibrated or neighbours. "
+        "'tfrnet settings' lists those of a method.",
         show_default=False,
     ),
 ]

@@ -40,23 +40,41 @@ def continue_texts(
     """
     tokenizer = loaded.tokenizer
     rows = [_shortened(tokenise(prompt, tokenizer), tokenizer, max_prompt) for prompt in prompts]
+    added = continue_rows(loaded, rows, max_new_tokens, batch_size, one_line, advance, team)
+    texts = [tokenizer.decode(row, skip_special_tokens=True) for row in added]
+    return [text.partition("\n")[0] if one_line else text for text in texts]
+
+
+@torch.no_grad()
+def continue_rows(
+    loaded: LoadedModel,
+    rows: Sequence[Sequence[int]],
+    max_new_tokens: int,
+    batch_size: int = 1,
+    one_line: bool = False,
+    advance: Callable[[int], None] | None = None,
+    team: Team = SOLO,
+) -> list[list[int]]:
+    """Return the tokens that follow each row of tokens; the rest is as for `continue_texts`."""
     order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
-    texts = [""] * len(rows)
     parts = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
+    found: list[list[int]] = [[] for _ in rows]
 
     def work(chosen: list[int]) -> list[list[int]]:
         def of_part(part: list[int]) -> list[list[int]]:
             return _generate(loaded, [rows[i] for i in part], max_new_tokens, one_line)
 
-        return [text for part in in_parts(chosen, of_part) for text in part]
+        added = in_parts(chosen, of_part, whole=team.in_lockstep)
+        return [row for part in added for row in part]
 
-    for chosen, answers in zip(parts, team.map_objects(parts, work), strict=True):
+    # In lockstep every process takes part in every pass, so each does them all.
+    sharing = SOLO if team.in_lockstep else team
+    for chosen, answers in zip(parts, sharing.map_objects(parts, work), strict=True):
         for i, added in zip(chosen, answers, strict=True):
-            text = tokenizer.decode(added, skip_special_tokens=True)
-            texts[i] = text.partition("\n")[0] if one_line else text
+            found[i] = added
         if advance:
             advance(len(chosen))
-    return texts
+    return found
 
 
 @torch.no_grad()

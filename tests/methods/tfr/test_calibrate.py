@@ -296,3 +296,14 @@ def test_the_preset_is_the_variant_that_was_measured() -> None:
         "least_reached": 0.5,
         **FULL,
     }
+
+
+def test_the_preset_for_facts_differs_only_in_what_acts_on_words() -> None:
+    named, plain = (TFRConfig.preset(name).to_dict() for name in ("neighbours", "calibrated"))
+    assert {name: value for name, value in named.items() if value != plain[name]} == {
+        "level_quantile": 0.0,
+        "request_rivals": True,
+        "hold_rivals": False,
+        "hold_written": 8,
+        "siblings": 48,
+    }

@@ -26,14 +26,16 @@ def command(
     topic: Annotated[str, typer.Option(help="Topic of the facts to forget.")] = "capitals",
     preset: Annotated[
         str,
-        typer.Option(help="Settings of the method: default, tuned, paper, fisher or calibrated."),
+        typer.Option(
+            help="Settings of the method: default, tuned, paper, fisher, calibrated or neighbours."
+        ),
     ] = "default",
     as_json: opt.AsJson = False,
 ) -> int:
     """Watch the default model forget 40 facts in five requests and keep the rest.
 
-    Takes two to three minutes on two CPU cores, longer with --preset calibrated, and downloads
-    nothing.
+    Takes two to three minutes on two CPU cores, longer with --preset calibrated or neighbours, and
+    downloads nothing.
     """
     from tfrnet.core.errors import InputError
     from tfrnet.demo.corpus import load_facts, split

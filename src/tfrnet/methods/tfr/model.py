@@ -31,6 +31,7 @@ from tfrnet.methods.tfr.steps.fisher import fisher_update
 from tfrnet.methods.tfr.steps.reference import Reference
 from tfrnet.methods.tfr.steps.select import select_update
 from tfrnet.methods.tfr.steps.solve import solve_update
+from tfrnet.methods.tfr.steps.written import Writer
 from tfrnet.methods.tfr.trial_model import RequestExamples, TrialModel
 from tfrnet.models.passes import Passes, choose_passes
 from tfrnet.unlearner import Proposal, Unlearner
@@ -128,7 +129,7 @@ class TFRNet(Unlearner[ChannelState]):
         if config.step not in SOLVED:
             return 0
         # Twice: in the scores and in the constraints.
-        retain = 2 * min(config.retain_examples, len(self._retain_encoded))
+        retain = 2 * (min(config.retain_examples, len(self._retain_encoded)) + config.siblings)
         guard = len(self._guard_encoded) if config.hold_guard and config.use_retain else 0
         return retain + guard + config.memory_rows
 
@@ -173,9 +174,19 @@ class TFRNet(Unlearner[ChannelState]):
             if self._reference_encoded and self._reference is None:
                 self._reference = Reference.of(self.model, self._reference_encoded, passes)
             order = seeded_order(len(known), "retain", self.seed, self.requests_seen)
+            writer = Writer(self.model, self.tokenizer, self._options)
             calibration = self._untouched.calibrate(
-                *(self.model, forget, order, self._losses, self._options, config, self._reference)
+                *(self.model, forget, order, self._losses, self._options, config, writer),
+                reference=self._reference,
             )
+        if config.siblings:
+            with account.time("siblings"):
+                say("writing siblings of the request")
+                # Under the mask, so that nothing is held that was forgotten before.
+                self.mask.set(self.state.mask)
+                worded = calibration.odds.in_words(forget)
+                siblings = writer.siblings(worded, config.siblings)
+                calibration = calibration.with_siblings(siblings)
         return calibration.retain, partial(calibrate_update, calibration)
 
     def _work_out(

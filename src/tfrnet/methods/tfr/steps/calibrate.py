@@ -7,7 +7,7 @@ have reached it are held there, and steps are short and as many as needed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -26,6 +26,7 @@ from tfrnet.methods.tfr.steps.levels import (
     key_of,
     level_of,
     rival_examples,
+    rivals_of,
 )
 from tfrnet.methods.tfr.steps.neighbours import (
     likeness,
@@ -36,6 +37,7 @@ from tfrnet.methods.tfr.steps.neighbours import (
 )
 from tfrnet.methods.tfr.steps.reference import Reference
 from tfrnet.methods.tfr.steps.solve import SolvedSteps, wanted_falls
+from tfrnet.methods.tfr.steps.written import Writer
 from tfrnet.methods.tfr.trial_model import TrialModel
 
 if TYPE_CHECKING:
@@ -54,8 +56,8 @@ class Calibration:
     """What the untouched model says about a request.
 
     `retain` and `retain_losses` are its retain examples and their losses, `rivals` other answers to
-    its prompts, `odds` the objective to lower with its targets; `is_unknown` says that every answer
-    is at its level without any request.
+    its prompts that are held in place, `odds` the objective to lower with its targets; `is_unknown`
+    says that every answer is at its level without any request.
     """
 
     retain: list[Encoded]
@@ -63,6 +65,12 @@ class Calibration:
     rivals: list[Encoded]
     odds: AnswerOdds
     is_unknown: bool
+
+    def with_siblings(self, siblings: list[Encoded]) -> Calibration:
+        """Hold siblings of the request too: where they are now, for the model wrote them now."""
+        lost = torch.full((len(siblings),), torch.inf)
+        losses = torch.cat([self.retain_losses, lost.to(self.retain_losses)])
+        return replace(self, retain=[*self.retain, *siblings], retain_losses=losses)
 
 
 @dataclass(frozen=True)
@@ -89,6 +97,7 @@ class Untouched:
         losses: Losses,
         options: ScoreOptions,
         config: TFRConfig,
+        writer: Writer,
         reference: Reference | None = None,
     ) -> Calibration:
         """Calibrate a request on the same model; `order` is a random order of retain examples.
@@ -101,6 +110,8 @@ class Untouched:
             form_of(example, [self.retain[i] for i in places])
             for example, places in zip(forget, ranked(cosines).tolist(), strict=True)
         ]
+        if config.request_rivals:
+            forms = self._among_themselves(forget, states, forms)
         rivals = [rival_examples(*pair) for pair in zip(forget, forms, strict=True)]
         quantile = config.level_quantile
         if reference is None:
@@ -118,13 +129,31 @@ class Untouched:
         )
         odds = AnswerOdds(goals)
         found = odds.measured(model, forget, options)
+        held = [rival for own in rivals for rival in own] if config.hold_rivals else []
+        worded = odds.in_words(forget)
+        if config.hold_written and worded:
+            held += writer.other_answers(worded, config.hold_written)
         return Calibration(
             [self.retain[i] for i in chosen],
             self.losses[chosen],
-            [rival for own in rivals for rival in own],
+            held,
             odds,
             is_unknown=bool((found <= odds.targets(forget)).all()),
         )
+
+    def _among_themselves(
+        self, forget: list[Encoded], states: torch.Tensor, forms: list[Form]
+    ) -> list[Form]:
+        """Return forms whose rivals may also be answers of the request's other examples.
+
+        What an answer looks like is still told by the retain examples alone.
+        """
+        known = [*self.retain, *forget]
+        cosines = likeness(states, torch.cat([self.states, states]), self.states.mean(0))
+        return [
+            form if form.symbols else Form((), rivals_of(example, [known[i] for i in places]))
+            for example, form, places in zip(forget, forms, ranked(cosines).tolist(), strict=True)
+        ]
 
 
 def estimated_levels(
@@ -164,7 +193,7 @@ def calibrate_update(
         model,
         config,
         untouched=calibration.retain_losses if config.give_back else None,
-        rivals=calibration.rivals if config.hold_rivals else (),
+        rivals=calibration.rivals,
     )
     odds, targets = calibration.odds, calibration.odds.targets(model.examples.forget)
     forget = model.forget_gradients(steps.mask, odds.values)

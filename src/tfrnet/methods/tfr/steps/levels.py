@@ -64,9 +64,17 @@ def form_of(example: Encoded, nearest: Sequence[Encoded], rivals: int = _RIVALS)
     covered = sum(set(answer) <= symbols for answer in shown)
     if 1 < len(symbols) <= _SYMBOLS and covered > len(shown) / 2:
         return Form(tuple(sorted(symbols)))
+    return Form((), rivals_of(example, nearest, rivals))
+
+
+def rivals_of(
+    example: Encoded, nearest: Sequence[Encoded], rivals: int = _RIVALS
+) -> tuple[tuple[int, ...], ...]:
+    """Return other answers of about the same length, those of the nearest examples first."""
+    own = answer_of(example)
     others = [other for other in dict.fromkeys(map(answer_of, nearest)) if other != own]
     alike = [other for other in others if len(own) <= 2 * len(other) <= 4 * len(own)]
-    return Form((), tuple((alike or others)[:rivals]))
+    return tuple((alike or others)[:rivals])
 
 
 def rival_examples(example: Encoded, form: Form) -> list[Encoded]:
@@ -100,6 +108,10 @@ class AnswerOdds:
     def targets(self, examples: Sequence[Encoded]) -> torch.Tensor:
         """Return the log-odds at which each answer is unknown. [B]."""
         return torch.tensor([self._goals[key_of(example)].level for example in examples])
+
+    def in_words(self, examples: Sequence[Encoded]) -> list[Encoded]:
+        """Return the examples whose answers are not symbols."""
+        return [each for each in examples if not self._goals[key_of(each)].form.symbols]
 
     def values(self, model: PreTrainedModel, batch: Batch) -> torch.Tensor:
         """Return the log-odds of each answer. [B]."""

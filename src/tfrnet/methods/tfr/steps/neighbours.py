@@ -87,9 +87,14 @@ def of_all(
     )
 
 
-def likeness(asked: torch.Tensor, known: torch.Tensor) -> torch.Tensor:
-    """Return the cosine similarity of states [n, D] and [m, D], centred on the latter. [n, m]."""
-    middle = known.mean(0)
+def likeness(
+    asked: torch.Tensor, known: torch.Tensor, middle: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Return the cosine similarity of states [n, D] and [m, D]. [n, m].
+
+    They are centred on `middle` [D], or else on the mean of the latter.
+    """
+    middle = known.mean(0) if middle is None else middle
     rows = torch.nn.functional.normalize(asked - middle, dim=1)
     return rows @ torch.nn.functional.normalize(known - middle, dim=1).T
 
