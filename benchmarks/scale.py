@@ -192,7 +192,9 @@ def _attempt(case: Case, models: Models, rates: Rates, repeats: int) -> Record:
         return measure_case(case, Bench(models.of_shape(case.shape), rates, repeats))
     except Exception as error:
         # A single example that does not fit is reported in words of the package's own.
-        too_much = isinstance(error, InputError) and "too much for the memory" in str(error)
+        too_much = isinstance(error, InputError) and "does not fit into the device's memory" in str(
+            error
+        )
         if too_much or isinstance(error, torch.OutOfMemoryError):
             return {"error": OUT_OF_MEMORY}
         return {"error": f"{type(error).__name__}: {error}"}

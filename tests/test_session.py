@@ -97,7 +97,7 @@ def test_an_applied_id_with_other_words_is_refused(open_session: OpenSession, fo
     with open_session() as session:
         session.forget(STREAM[0])
         lines = entries(folder)
-        with pytest.raises(InputError, match="'request-0' was applied already with other examples"):
+        with pytest.raises(InputError, match="'request-0' was already applied with other examples"):
             session.forget(other)
         with pytest.raises(InputError, match="other examples"):
             list(session.run([other]))
@@ -448,7 +448,7 @@ def test_compiled_layers_give_the_same_requests_and_the_ledger_says_so(
 
 
 def test_only_tfr_compiles(open_session):
-    with pytest.raises(InputError, match="method ga does not compile"):
+    with pytest.raises(InputError, match="method ga cannot compile"):
         open_session(method="ga", config=None, compiled=True)
 
 

@@ -303,7 +303,7 @@ class Session:
         state = net.read_state(net.state.tensors() | dict(tensors))
         arrays = {name: tensor.cpu().numpy() for name, tensor in state.tensors().items()}
         if problem := net.config_class.state_problem(arrays, net.layout()):
-            raise InputError(f"what is to be taken in does not fit the state: {problem}")
+            raise InputError(f"the import does not fit the state: {problem}")
         try:
             self.store.commit({"kind": "import"} | dict(record), state, self.keep)
         finally:

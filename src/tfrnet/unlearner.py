@@ -16,7 +16,7 @@ from tfrnet.core import files
 from tfrnet.core.cost import Account
 from tfrnet.core.drift import MAKES_ROOM, Drift, drift_ceiling
 from tfrnet.core.effect import Effect
-from tfrnet.core.errors import InputError
+from tfrnet.core.errors import OVERFLOW_HINT, InputError
 from tfrnet.core.outcome import Outcome
 from tfrnet.core.search_space import SearchSpace
 from tfrnet.core.settings import Settings
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 REFERENCE = "reference data"
-_NO_RETAIN_DATA = "retain data is needed: it says what the model must keep"
+_NO_RETAIN_DATA = "retain data are needed: they say what the model must keep"
 S = TypeVar("S", bound=State)
 
 
@@ -73,7 +73,7 @@ class Unlearner(ABC, Generic[S]):
     config_class: ClassVar[type[Settings]]
     # Whether its states can be exported as an ordinary model, and if not, why.
     exportable: ClassVar[bool] = True
-    why_not_exportable: ClassVar[str] = "no ordinary weights act like it"
+    why_not_exportable: ClassVar[str] = "no ordinary weights have the same effect"
     # Whether several processes can share a request.
     shares_work: ClassVar[bool] = False
     # Whether the model's layers may be compiled for it.
@@ -113,11 +113,11 @@ class Unlearner(ABC, Generic[S]):
             raise InputError(f"the batch size must be at least 1, not {batch_size}")
         if team.size > 1 and not self.shares_work:
             raise InputError(
-                f"method {self.method} runs in one process; it cannot share its work among "
-                f"{team.size}"
+                f"method {self.method} runs in one process, but {team.size} were launched; "
+                "start it without a launcher"
             )
         if compiled and not self.can_be_compiled:
-            raise InputError(f"method {self.method} does not compile the model")
+            raise InputError(f"method {self.method} cannot compile the model; leave out --compile")
         config = self.config_class() if config is None else config
         self.model = model
         self.config = config
@@ -364,14 +364,17 @@ class Unlearner(ABC, Generic[S]):
             self._guard_loss = self._timed_guard_loss(say, account)
         if not math.isfinite(self._guard_loss):
             raise InputError(
-                f"the guard loss is {self._guard_loss} before the request; nothing was changed"
+                f"the guard loss is {self._guard_loss} before the request, so nothing was changed; "
+                f"{OVERFLOW_HINT}"
             )
         if self._counts_drift and self.untouched_guard_loss is None:
             self.untouched_guard_loss = self._guard_loss
         if self._guard_loss > self._drift_ceiling:
             drift = self.drift(self._guard_loss)
             assert drift is not None
-            raise InputError(f"nothing was changed: {drift.words}. {MAKES_ROOM}")
+            raise InputError(
+                f"the drift limit is reached, so nothing was changed: {drift.words}. {MAKES_ROOM}"
+            )
         return self._guard_loss
 
     def _measure_untouched(self, say: Report, account: Account) -> None:

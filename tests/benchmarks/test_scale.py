@@ -233,7 +233,10 @@ def test_a_finished_case_is_not_run_again(quick, tmp_path, capsys):
 
 @pytest.mark.parametrize(
     "error",
-    [torch.OutOfMemoryError("no"), InputError("one example alone is too much for the memory")],
+    [
+        torch.OutOfMemoryError("no"),
+        InputError("one example alone does not fit into the device's memory"),
+    ],
     ids=type,
 )
 def test_a_case_without_memory_is_recorded_and_the_next_goes_on(

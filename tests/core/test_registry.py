@@ -82,7 +82,7 @@ def test_a_part_is_found(parts: Registry, name: str, part: str):
 @pytest.mark.parametrize("name", ["other", "two_words", "", "two-words.PART"])
 def test_an_unknown_part_is_named_with_those_there_are(parts: Registry, name: str):
     known = "folder, module, thing, two-words, whole"
-    with pytest.raises(InputError, match=f"^unknown part {name!r}; the parts are {known}$"):
+    with pytest.raises(InputError, match=f"^unknown part {name!r}; choose from {known}$"):
         parts.find(name)
 
 

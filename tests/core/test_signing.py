@@ -106,7 +106,7 @@ def test_a_key_is_never_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "key.pem"
     make_key(path)
     before = path.read_bytes()
-    with pytest.raises(InputError, match="exists already; a key is never overwritten"):
+    with pytest.raises(InputError, match="exists already; choose a new file"):
         make_key(path)
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["key.pem"]
@@ -157,7 +157,7 @@ def test_a_key_that_is_open_to_others_is_refused(tmp_path: Path, mode: int) -> N
 
 
 def test_a_missing_key_a_folder_a_pipe_and_one_with_a_password_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"none\.pem is missing"):
+    with pytest.raises(InputError, match=r"none\.pem does not exist"):
         read_key(tmp_path / "none.pem")
     with pytest.raises(InputError, match="is not a file"):
         read_key(tmp_path)
@@ -167,7 +167,7 @@ def test_a_missing_key_a_folder_a_pipe_and_one_with_a_password_are_refused(tmp_p
     locked = _private(ed25519.Ed25519PrivateKey.generate(), BestAvailableEncryption(b"secret"))
     (tmp_path / "locked.pem").write_bytes(locked)
     (tmp_path / "locked.pem").chmod(0o600)
-    with pytest.raises(InputError, match="has a password"):
+    with pytest.raises(InputError, match="is protected by a password"):
         read_key(tmp_path / "locked.pem")
 
 

@@ -96,14 +96,14 @@ def test_a_folder_that_does_not_say_so_is_no_oracle(tmp_path):
     with pytest.raises(InputError, match="prepare --without SEEDS"):
         read_forgotten(tmp_path)
     (tmp_path / "without.json").write_text("[]")
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="is not a file made by"):
         read_forgotten(tmp_path)
 
 
 def test_bad_seeds_and_recipes_without_streams_are_refused(source, forgotten, tiny_folder):
     with pytest.raises(InputError, match="none of them below 0"):
         forgotten_items([-1], source, sizes=SMALL)
-    with pytest.raises(InputError, match="no stream forgets a part of smollm2-tofu-full"):
+    with pytest.raises(InputError, match="--without cannot be used with smollm2-tofu-full"):
         loaded = load_model(str(tiny_folder))
         recipe = find_recipe("smollm2-tofu-full")
         train.train(recipe, loaded, source, FAST, limit=4, without=forgotten)

@@ -63,9 +63,9 @@ BAD = [
     ({"id": "r", "examples": [{"pr\x1b[2Jompt": "x"}]}, r"found pr\\x1b\[2Jompt"),
     (
         '{"id": "r", "examples": [{"text": "x"}], "examples": [{"text": "y"}]}',
-        "'examples' is there",
+        "'examples' appears twice",
     ),
-    ('{"id": "r", "examples": [{"text": "x", "text": "y"}]}', "'text' is there twice"),
+    ('{"id": "r", "examples": [{"text": "x", "text": "y"}]}', "'text' appears twice"),
     ("[" * 100_000, "nested too deeply"),
     ('{"a":' * 100_000, "nested too deeply"),
     ('{"id": ' + "7" * 400 + "}", "a number has 400 digits"),
@@ -186,7 +186,7 @@ def test_missing_empty_and_binary_files(tmp_path, reader):
         reader(tmp_path / "none.jsonl")
     with pytest.raises(InputError, match="is a folder"):
         reader(tmp_path)
-    with pytest.raises(InputError, match="holds no"):
+    with pytest.raises(InputError, match="contains no"):
         reader(write(tmp_path / "empty.jsonl", "", "  "))
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InputError, match="not UTF-8"):

@@ -53,7 +53,7 @@ def test_the_two_boundaries_differ_by_the_token_that_takes_the_space():
 
 def test_an_answer_that_does_not_fit_is_refused():
     tokenizer = tiny.make_tokenizer()
-    with pytest.raises(InputError, match=r"row 3: \d+ tokens do not fit max_length 8"):
+    with pytest.raises(InputError, match=r"row 3: \d+ tokens do not fit into max_length 8"):
         encode_answer("Question: a?\nAnswer: ", "red " * 9, tokenizer, 8, "row 3")
 
 

@@ -145,7 +145,7 @@ scoring.collate = lambda *arguments: (time.sleep(0.02), real(*arguments))[1]
             "    if rank: raise torch.OutOfMemoryError('no memory')\n"
             "    return real(*a)\n"
             "real, scoring._batch_gradients = scoring._batch_gradients, full",
-            "process 1: one example alone is too much for the memory",
+            "process 1: one example alone does not fit into the device's memory",
         ),
         (
             "import tfrnet.methods.tfr.scoring as scoring\n"
@@ -213,8 +213,8 @@ def test_what_one_process_cannot_do_or_has_otherwise_is_said_by_the_first(
 @pytest.mark.parametrize(
     ("more", "complaint"),
     [
-        (["--method", "ga"], "method ga runs in one process; it cannot share its work"),
-        (["--device", "balanced"], "--device balanced is for one process"),
+        (["--method", "ga"], "method ga runs in one process, but 2 were launched"),
+        (["--device", "balanced"], "--device balanced works with one process only"),
         (["--retain", "nowhere.jsonl"], "nowhere.jsonl"),
         (["--set", "steps=many"], "steps"),
     ],
@@ -294,7 +294,7 @@ scoring._batch_gradients = full
     assert time.monotonic() - start < 60
     assert first.code == second.code == 2
     for told in (said(first), second.err):
-        assert re.search(r"process 1: \d+ examples in a pass are too much .* --batch-size", told)
+        assert re.search(r"process 1: a pass of \d+ examples does not fit .* --batch-size", told)
     assert StateStore.open(tmp_path / "state").history.requests_seen == 0
     half = [*arguments, "--dtype", "float16"]
     first, _ = launcher.run(2, half, tmp_path / "output", "", fsdp)

@@ -76,7 +76,7 @@ def test_more_processes_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     with (
-        pytest.raises(InputError, match="4 processes on a machine with 2 GPUs"),
+        pytest.raises(InputError, match="4 processes were started on a machine with 2 GPUs"),
         joined_team("auto"),
     ):
         pass

@@ -150,7 +150,7 @@ def test_an_answer_that_alone_is_too_much_is_said(tokenizer, monkeypatch):
         raise torch.OutOfMemoryError("no")
 
     monkeypatch.setattr(likelihood, "_forward", full)
-    with pytest.raises(InputError, match="one example alone is too much for the memory"):
+    with pytest.raises(InputError, match="one example alone does not fit into the device's memory"):
         score_answers(tiny.make_model(), _groups(tokenizer), 8)
 
 

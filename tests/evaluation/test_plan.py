@@ -43,25 +43,25 @@ def keys(part):
 
 @pytest.mark.parametrize("name", ["bool", "BoolQ", "wmdp", "boolq2", "tofu10", "all"])
 def test_an_unknown_task_is_named_with_those_there_are(name):
-    expected = f"unknown task '{name}'; there are arithmetic, boolq, knowundo, lume, "
+    expected = f"unknown task '{name}'; choose from arithmetic, boolq, knowundo, lume, "
     expected += "openbookqa, tofu, privacy, "
     with pytest.raises(InputError, match=expected + "robustness"):
         Options(tasks=("boolq", name))
 
 
 def test_no_task_is_refused():
-    with pytest.raises(InputError, match="no task is named; there are arithmetic, boolq"):
+    with pytest.raises(InputError, match="--tasks names no task; choose from arithmetic, boolq"):
         Options(tasks=())
 
 
 @pytest.mark.parametrize("limit", [0, -1])
 def test_a_limit_that_leaves_nothing_is_refused(limit):
-    with pytest.raises(InputError, match=f"a limit of {limit} leaves nothing to evaluate"):
+    with pytest.raises(InputError, match=f"--limit {limit} leaves nothing to evaluate"):
         Options(tasks=("boolq",), limit=limit)
 
 
 def test_a_limit_and_everything_exclude_each_other():
-    with pytest.raises(InputError, match="--limit and --full exclude each other"):
+    with pytest.raises(InputError, match="give --limit or --full, not both"):
         Options(tasks=("boolq",), limit=5, full=True)
 
 
@@ -352,8 +352,8 @@ def test_robustness_needs_a_split_and_says_what_makes_one(source):
 @pytest.mark.parametrize(
     ("attacks", "message"),
     [
-        (("unmask", "hypnosis"), "unknown attack 'hypnosis'; the attacks are few-shot, "),
-        ((), "no attack is named; there are few-shot"),
+        (("unmask", "hypnosis"), "unknown attack 'hypnosis'; choose from few-shot, "),
+        ((), "--attacks names no attack; choose from few-shot"),
     ],
 )
 def test_an_unknown_attack_is_named_with_those_there_are(source, split, attacks, message):

@@ -178,7 +178,7 @@ def test_plain_and_untouched_accuracy(subject, plain, untouched):
 def test_a_limit_measures_the_first_items(subject, split):
     few = Subject(subject.evaluator, subject.mask, split, AttackOptions(limit=2))
     assert few.hidden == list(split.forget[4:6])
-    with pytest.raises(InputError, match="a limit of 5 is larger than the 4 forgotten items"):
+    with pytest.raises(InputError, match="--limit 5 is larger than the 4 forgotten items"):
         Subject(subject.evaluator, subject.mask, split, AttackOptions(limit=5))
 
 
@@ -513,11 +513,11 @@ def test_other_tasks_are_attacked_too(task, attack, source, tokenizer):
 
 def test_an_unknown_attack_is_named(subject):
     names = "few-shot, prompts, quantise, relearn, rescale, unmask"
-    with pytest.raises(InputError, match=f"unknown attack 'tickle'; the attacks are {names}"):
+    with pytest.raises(InputError, match=f"unknown attack 'tickle'; choose from {names}"):
         check_attacks(["unmask", "tickle"])
     with pytest.raises(InputError, match="unknown attack 'tickle'"):
         run_attacks(subject, ["tickle"])
-    with pytest.raises(InputError, match="no attack is named; there are few-shot"):
+    with pytest.raises(InputError, match="--attacks names no attack; choose from few-shot"):
         check_attacks([])
 
 

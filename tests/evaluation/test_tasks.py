@@ -319,7 +319,10 @@ def test_the_suite_asks_with_the_options_of_the_plan(evaluator, items):
 
 
 def test_a_question_that_does_not_fit_is_refused_by_name(evaluator, items):
-    with pytest.raises(InputError, match=r"boolq/validation/0: without its whole passage"):
+    with pytest.raises(
+        InputError,
+        match=r"boolq/validation/0: it is longer than max_length .* even without its passage",
+    ):
         evaluate_task(evaluator, find_task("boolq"), items["boolq"], "x", max_length=20)
 
 

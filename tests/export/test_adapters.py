@@ -138,7 +138,7 @@ def test_a_trained_adapter_is_exported_as_it_is(trained, tiny_folder, tokenizer,
     net.forget(tiny.requests(1)[0])
     wanted = logits(model)
     if trained == "full":
-        with pytest.raises(InputError, match="is trained weights"):
+        with pytest.raises(InputError, match="holds trained weights"):
             export_as("lora", net.effect, tokenizer, tmp_path / "out")
         return
     export_as("lora", net.effect, tokenizer, tmp_path / "out")

@@ -166,7 +166,7 @@ def test_a_model_that_the_converter_does_not_know_is_refused(tokenizer, tmp_path
     model = tiny.make_model("llama")
     with (
         masked(model) as mask,
-        pytest.raises(InputError, match=r"converter does not take this model: .*pre-tokenizer"),
+        pytest.raises(InputError, match=r"converter does not support this model: .*pre-tokenizer"),
     ):
         export_as("gguf", mask, tokenizer, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
@@ -183,7 +183,7 @@ def test_an_architecture_that_the_converter_does_not_know_is_refused(tmp_path):
 
 def test_what_is_missing_or_unknown_is_said_before_a_model_is_loaded(monkeypatch):
     form, tfr = FORMATS.find("gguf"), find_method("tfr")
-    with pytest.raises(InputError, match="unknown --quant 'Q3'; there are F32, F16"):
+    with pytest.raises(InputError, match="unknown --quant 'Q3'; choose from F32, F16"):
         form.refuse(tfr, Options(quant="Q3"))
     monkeypatch.setattr(gguf.shutil, "which", lambda name: None)
     with pytest.raises(InputError, match="Q4_K_M needs llama-quantize on the PATH"):

@@ -16,7 +16,7 @@ def test_what_is_no_gguf_file_is_said(tfrnet: Tfrnet, tmp_path: Path) -> None:
         result = tfrnet("ask", path, "--prompt", "Item")
         assert result.code == 2
         assert problem in result.error
-    assert tfrnet("ask", tmp_path, "--prompt", " ").error == "a prompt is empty"
+    assert tfrnet("ask", tmp_path, "--prompt", " ").error == "--prompt is empty; give it some text"
 
 
 def test_a_missing_llama_cpp_is_said(

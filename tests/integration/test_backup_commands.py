@@ -45,7 +45,7 @@ def test_what_cannot_be_done_is_one_line_and_2(
         (("backup", "--state", files.state, "--out", files.retain), "exists already"),
         (("backup", "--state", files.state, "--out", tmp_path / "no" / "a.tar"), "cannot be wri"),
         (("restore", tmp_path / "none.tar", "--state", tmp_path / "b"), "does not exist"),
-        (("restore", tmp_path / "no.tar", "--state", tmp_path / "b"), "is no backup of a state"),
+        (("restore", tmp_path / "no.tar", "--state", tmp_path / "b"), "is not a backup of a state"),
         (("prune", "--state", tmp_path / "none", "--keep", 1), "holds no state"),
         (("prune", "--state", files.state, "--keep", 0), "--keep"),
     ]

@@ -25,7 +25,7 @@ def test_they_are_said_before_a_request_is_applied(
     assert "guard and retain data are the same lines" in said
     assert "no retain line seems to be in French, as request f" in said
     assert "no retain line is near the topic of request f" in said
-    assert "request 'f': the model gives it in none of " in said
+    assert "request 'f': even now the model gives it in none of " in said
     assert result.code == 0
 
 

@@ -14,7 +14,7 @@ from tfrnet.state.store import StateStore
 EXAMPLE = {"prompt": "Who?", "answer": "Me"}
 
 BAD_REQUESTS = [
-    ("empty file", "", "holds no request"),
+    ("empty file", "", "contains no request"),
     ("no examples", '{"id": "a", "examples": []}', ":1: the request has no examples"),
     ("no id", '{"examples": [{"text": "x"}]}', ":1: a request needs an id"),
     ("empty id", '{"id": " ", "examples": [{"text": "x"}]}', ":1: a request needs an id"),
@@ -72,8 +72,8 @@ def test_a_bad_request_is_refused_before_the_model_is_loaded(
     ("content", "message"),
     [
         (None, "does not exist"),
-        ("", "holds no example"),
-        ("\n\n", "holds no example"),
+        ("", "contains no example"),
+        ("\n\n", "contains no example"),
         ("{", ":1: not JSON"),
         ('{"text": "fine"}\n{"prompt": 1, "answer": "x"}', ":2: prompt must be text"),
         (b"\xff\xfe", ":1: not UTF-8 text"),
@@ -147,7 +147,7 @@ def test_bad_options_are_refused_before_the_model_is_loaded(
     ("options", "message"),
     [
         (["--model", "./nowhere"], "model folder ./nowhere does not exist"),
-        (["--model", "nowhere/at-all"], "'nowhere/at-all' is neither a folder here nor"),
+        (["--model", "nowhere/at-all"], "'nowhere/at-all' is not a folder here, and the hub"),
         (["--model", "nowhere.gguf"], "model file nowhere.gguf does not exist"),
         (["--set", "target_modules=nothing_proj"], "nothing_proj"),
         (["--set", "layers=99"], "99"),
@@ -253,7 +253,7 @@ def test_bad_arguments_of_other_commands(
 
 @pytest.mark.usefixtures("no_model")
 @pytest.mark.parametrize("command", ["status", "history", "rollback", "export", "generate"])
-def test_a_damaged_state_is_one_line_that_names_the_file(
+def test_a_damaged_state_is_one_line_that_names_the_file_and_the_way_out(
     tfrnet: Tfrnet, files: Files, command: str
 ) -> None:
     ledger = files.state / "ledger.jsonl"
@@ -266,6 +266,7 @@ def test_a_damaged_state_is_one_line_that_names_the_file(
     result = tfrnet(command, *options.get(command, []), "--state", files.state)
     assert result.code == 2
     assert f"{ledger} is damaged: line {number}" in result.error
+    assert result.error.endswith("; 'tfrnet repair' says what can be saved")
 
 
 def test_another_model_or_other_settings_than_the_states_are_refused(

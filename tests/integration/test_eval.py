@@ -83,16 +83,19 @@ def test_split_as_json(tfrnet: Tfrnet, data: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--task", "tofu"], "unknown forget task 'tofu'; choose arithmetic, boolq, knowundo"),
+        (["--task", "tofu"], "unknown task 'tofu'; choose from arithmetic, boolq, knowundo"),
         (
             ["--task", "boolq", *SMALL, "--requests", 999],
             "boolq has 300 unrelated items, but the split needs 1998",
         ),
-        (["--task", "boolq", "--evaluated", 9999], "forget_eval 9999 is larger than the 160"),
+        (["--task", "boolq", "--evaluated", 9999], "cannot evaluate 9999 of the 160"),
         (["--task", "boolq"], "boolq has 98 unrelated items, but the split needs 100 held out"),
         (["--task", "boolq", "--requests", 0], "requests"),
         (["--task", "boolq", "--source", "web"], "unknown source 'web'"),
-        (["--task", "boolq", "--source", "generated"], "cannot be generated; choose folder or hub"),
+        (
+            ["--task", "boolq", "--source", "generated"],
+            "cannot be generated; use --source folder or hub",
+        ),
         (["--task", "boolq", "--data-dir", "nowhere"], "the data folder nowhere does not exist"),
         ([], "--task"),
     ],
@@ -371,7 +374,7 @@ def test_robustness_of_a_method_without_a_mask(
     assert list(dict.fromkeys(row["attack"] for row in found["attacks"])) == names
     result = tfrnet(*command, "--attacks", "prompts,unmask", "--model", NOWHERE)
     assert (result.code, result.out) == (2, "")
-    assert "the attack unmask is on a mask, and the state's method has none" in result.error
+    assert "attack unmask needs a mask, and the state's method has none" in result.error
 
 
 def test_robustness_of_what_depends_on_the_prompt_is_refused(

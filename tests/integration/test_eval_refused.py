@@ -19,17 +19,17 @@ pytestmark = pytest.mark.usefixtures("cache")
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--tasks", "boolq,wmdp"], "unknown task 'wmdp'; there are arithmetic, boolq, knowundo"),
-        (["--tasks", ","], "no task is named"),
+        (["--tasks", "boolq,wmdp"], "unknown task 'wmdp'; choose from arithmetic, boolq, knowundo"),
+        (["--tasks", ","], "--tasks names no task"),
         ([], "--tasks"),
         (["--tasks", "boolq:x"], "boolq takes no options"),
         (["--tasks", "arithmetic:7da"], "unknown arithmetic sub-task '7da'"),
-        (["--tasks", "boolq", "--limit", 0], "a limit of 0 leaves nothing to evaluate"),
+        (["--tasks", "boolq", "--limit", 0], "--limit 0 leaves nothing to evaluate"),
         (["--tasks", "boolq", "--limit", "many"], "--limit"),
         (["--tasks", "openbookqa", "--limit", 101], "(test) has only 100"),
         (["--tasks", "tofu", "--limit", 21], "TOFU has only 20"),
         (["--tasks", "privacy", "--limit", 21], "the privacy sets has only 20"),
-        (["--tasks", "boolq", "--limit", 5, "--full"], "--limit and --full exclude each other"),
+        (["--tasks", "boolq", "--limit", 5, "--full"], "give --limit or --full, not both"),
         (["--tasks", "boolq", "--items", "last"], "--items must be sample or first, not 'last'"),
         (["--tasks", "boolq", "--truncation", "right"], "--truncation must be passage_left or lm_"),
         (["--tasks", "tofu", "--tofu-template", "llama"], "--tofu-template must be qa or chat"),
@@ -65,8 +65,8 @@ def test_bad_options_are_refused_before_the_model_is_loaded(
     ("options", "message"),
     [
         ([], "give --split FOLDER, which 'tfrnet split' makes"),
-        (["--attacks", "unmask,tickle"], "unknown attack 'tickle'; the attacks are few-shot"),
-        (["--attacks", ""], "no attack is named; there are few-shot"),
+        (["--attacks", "unmask,tickle"], "unknown attack 'tickle'; choose from few-shot"),
+        (["--attacks", ""], "--attacks names no attack; choose from few-shot"),
         (["--relearn-steps", "0,few"], "--relearn-steps takes numbers such as 0,5,10"),
         (["--relearn-seeds", "0"], "--relearn-seeds"),
     ],
@@ -96,7 +96,7 @@ def test_what_no_attack_could_do_is_refused_before_the_model_is_loaded(
     ("options", "message"),
     [
         (["--relearn-steps", "5,0"], "steps must be ascending"),
-        (["--limit", "4"], "a limit of 4 is larger than the 3 forgotten items"),
+        (["--limit", "4"], "--limit 4 is larger than the 3 forgotten items"),
     ],
 )
 def test_what_no_attack_could_do_is_one_line(
@@ -128,7 +128,7 @@ def test_a_model_or_an_oracle_that_is_not_there_is_one_line(
 def test_chat_without_a_template_is_one_line(tfrnet: Tfrnet, data: Path, tiny_folder: Path) -> None:
     result = tfrnet(*evaluated(data, tiny_folder, *TOFU, "--tofu-template", "chat"))
     assert (result.code, result.out) == (2, "")
-    assert "the tokenizer has no chat template; use the qa template" in result.error
+    assert "the tokenizer has no chat template; use the template qa" in result.error
 
 
 @pytest.mark.usefixtures("no_model")

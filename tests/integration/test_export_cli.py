@@ -105,7 +105,7 @@ def test_a_method_without_a_mask_is_no_ia3_adapter(tfrnet: Tfrnet, tmp_path: Pat
     state = shutil.copytree(Path(__file__).parents[1] / "fixtures/states/ga", tmp_path / "ga")
     result = tfrnet("export", "--format", "ia3", "--out", tmp_path / "out", "--state", state)
     assert result.code == 2
-    assert "method ga has no mask, so its states are no (IA)3 adapter" in result.error
+    assert "method ga has no mask, so its states cannot become an (IA)3 adapter" in result.error
     assert not (tmp_path / "out").exists()
 
 
@@ -164,7 +164,7 @@ def test_what_cannot_be_imported_is_said_in_one_line(
     bare = shutil.copytree(adapter, tmp_path / "bare")
     (bare / "adapter_model.safetensors").write_bytes(b"nothing")
     for arguments, words in (
-        ([files.model, "--state", new], "is no (IA)3 adapter made by"),
+        ([files.model, "--state", new], "is not an (IA)3 adapter made by"),
         ([bare, "--state", new], "is missing or damaged"),
         ([adapter, "--state", files.state], "holds a state already"),
         ([adapter, "--state", new, "--model", other], "made for another base model"),

@@ -179,7 +179,7 @@ def test_settings_teach_every_method(tfrnet):
     tuned = tfrnet("settings", "--method", "asu", "--preset", "tuned", "--json").json
     chosen = find_method("asu").config_class.presets()["tuned"]
     assert all(tuned["config"][key] == value for key, value in chosen.items())
-    assert "unknown preset 'paper'; choose default or tuned or published" in (
+    assert "unknown preset 'paper'; choose from default, tuned, published" in (
         tfrnet("settings", "--method", "asu", "--preset", "paper").error
     )
 

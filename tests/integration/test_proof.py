@@ -67,7 +67,7 @@ def test_from_a_request_to_a_certificate_that_the_person_checks(
     other = write_lines(tmp_path / "other.jsonl", [request])
     told = tfrnet(*check, "--data", other, "--data-key", data_key)
     assert (told.code, told.error) == (1, f"certificate {out} failed 1 of 2 checks")
-    assert "FAILED data: these are other examples" in told.out
+    assert "FAILED data: the examples, their order or the key differ" in told.out
 
 
 def test_a_removed_tail_and_another_states_head_are_one_line_and_exit_code_1(
@@ -77,7 +77,7 @@ def test_a_removed_tail_and_another_states_head_are_one_line_and_exit_code_1(
     heads.write_text(tfrnet("head", "--state", signed, "--key", key).out)
     told = tfrnet("verify", "--state", other, "--head", heads)
     assert told.code == 1
-    assert "another state, or one that was written anew" in told.out
+    assert "another state, or one rewritten" in told.out
     assert told.error.startswith(f"state {other} failed 1 of ")
     put(signed, lines_of(signed)[:-1])
     told = tfrnet("verify", "--state", signed, "--head", heads)
@@ -92,13 +92,13 @@ def test_heads_of_a_state_without_a_key_or_with_one_that_is_not_given_say_that_t
     unsigned = make_state(tmp_path / "unsigned")
     told = tfrnet("head", "--state", unsigned)
     assert told.code == 0
-    assert told.err == f"this head is not signed: state {unsigned} is unsigned\n"
+    assert told.err == f"this head is not signed: state {unsigned} is not signed\n"
     assert set(told.json) == {"schema", "state", "sequence", "head", "generation", "time"}
     assert "no key is given" in tfrnet("head", "--state", signed).err
     (tmp_path / "heads.jsonl").write_text(told.out)
     told = tfrnet("verify", "--state", unsigned, "--head", tmp_path / "heads.jsonl")
     assert told.code == 0
-    assert "this state is unsigned" in told.out
+    assert "this state is not signed" in told.out
     assert "it is not signed, so it is worth as much as the place where it was kept" in told.out
     assert "signed       no" in tfrnet("status", "--state", unsigned).out
 
@@ -125,20 +125,20 @@ def test_keys_are_made_begun_with_and_rotated(tfrnet: Tfrnet, files: Files, tmp_
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["key", "melt"], "unknown action 'melt'; the actions are new, public, sign, rotate"),
+        (["key", "melt"], "unknown action 'melt'; choose from new, public, sign, rotate"),
         (["key", "new"], "'tfrnet key new' needs a key: --key FILE or TFRNET_KEY"),
-        (["key", "rotate"], "'tfrnet key rotate' takes --new-key, and no other action does"),
-        (["key", "public", "--key", "none.pem"], "signing key none.pem is missing"),
-        (["head", "--key", "none.pem"], "signing key none.pem is missing"),
+        (["key", "rotate"], "--new-key goes with 'tfrnet key rotate', which needs it"),
+        (["key", "public", "--key", "none.pem"], "signing key none.pem does not exist"),
+        (["head", "--key", "none.pem"], "signing key none.pem does not exist"),
         (["head", "--key", "open.pem"], "signing key open.pem is open to others (mode 0644)"),
         (["head", "--key", "wrong.pem"], "wrong.pem is key "),
         (["verify", "--head", "none.jsonl"], "none.jsonl does not exist"),
         (["verify", "--head", "open.pem"], "open.pem:1: not JSON"),
-        (["verify", "--public-key", "none.pem"], "public key none.pem is missing"),
+        (["verify", "--public-key", "none.pem"], "public key none.pem does not exist"),
         (["verify", "--public-key", "wrong.pem"], "wrong.pem is not an Ed25519 public key"),
         (["rollback", "--to", "1"], "is signed by key "),
         (["rollback", "--to", "1", "--key", "signed/k.pem"], "lies in the state that it signs"),
-        (["certificate"], "give --id and --out for a certificate, or --check to check one"),
+        (["certificate"], "give --id and --out to issue a certificate, or --check to check one"),
         (["certificate", "--id", "request-1", "--out", "c.json"], "is signed by key "),
         (
             ["certificate", "--id", "x", "--out", "c.json", "--key", "KEY"],
@@ -154,7 +154,7 @@ def test_keys_are_made_begun_with_and_rotated(tfrnet: Tfrnet, files: Files, tmp_
         ),
         (
             ["certificate", "--id", "request-1", "--out", "c.html", "--key", "KEY"],
-            "need names of their own",
+            "need different names",
         ),
         (["certificate", "--check", "wrong.pem"], "wrong.pem is not a certificate"),
         (["certificate", "--check", "none.json"], "none.json cannot be read: No such file"),
@@ -187,7 +187,9 @@ def test_an_unsigned_state_cannot_certify(tfrnet: Tfrnet, key: Path, tmp_path: P
     out = tmp_path / "c.json"
     told = tfrnet("certificate", "--id", "request-1", "--state", state, "--out", out, "--key", key)
     assert told.code == 2
-    assert "is unsigned, so it cannot certify; 'tfrnet key sign' begins to sign it" in told.error
+    assert (
+        "is not signed, so it cannot issue certificates; 'tfrnet key sign' signs it" in told.error
+    )
     assert not out.exists()
 
 

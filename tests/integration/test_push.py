@@ -70,7 +70,7 @@ def test_a_name_that_is_taken_is_refused_before_the_work(
 
 @pytest.mark.usefixtures("no_model")
 @pytest.mark.parametrize(
-    ("name", "words"), [("a/b/c", "is no name for a model"), ("me/forgot", "hf auth login")]
+    ("name", "words"), [("a/b/c", "is not a valid model name"), ("me/forgot", "hf auth login")]
 )
 def test_a_bad_name_and_no_token_are_one_line(
     tfrnet: Tfrnet, files: Files, tmp_path: Path, hub: Hub, monkeypatch, name: str, words: str

@@ -22,7 +22,7 @@ def test_nothing_is_done_without_yes(tfrnet: Tfrnet, damaged: Files) -> None:
     before = contents(damaged.state)
     result = tfrnet("repair", "--state", damaged.state)
     assert result.code == 2
-    assert result.error == "nothing was changed; --yes repairs the state as said"
+    assert result.error == "nothing was changed; give --yes to repair the state as described"
     first, *lost = result.out.splitlines()
     assert first == f"damaged: {generation_file(damaged.state, 2)} is missing or damaged"
     assert lost == [

@@ -72,7 +72,7 @@ def test_without_memory_for_float32_copies_no_parameter_gathers_gradients(monkey
 @pytest.mark.parametrize("name", ["ga", "graddiff", "rmu"])
 def test_new_retain_data_must_not_be_empty(name):
     unlearner = make(name)
-    with pytest.raises(InputError, match="retain data is needed"):
+    with pytest.raises(InputError, match="retain data are needed"):
         unlearner.forget(STREAM[0], retain=[])
     assert unlearner.retain == RETAIN
     assert unlearner.forget(STREAM[0]).accepted
@@ -96,9 +96,9 @@ def test_new_retain_data_of_a_refused_request_are_not_kept(retain):
 @pytest.mark.parametrize(
     ("name", "settings", "words"),
     [
-        ("rmu", {"trained_layers": ()}, "trained_layers names no layer"),
+        ("rmu", {"trained_layers": ()}, "trained_layers is empty"),
         ("rmu", {"trained_module": "mlp"}, "no weight model.layers.0.mlp.weight"),
-        ("asu", {"smoothed_layers": ()}, "no layer to smooth is named"),
+        ("asu", {"smoothed_layers": ()}, "smoothed_layers is empty"),
     ],
 )
 def test_settings_that_leave_nothing_to_do_are_refused(name, settings, words):

@@ -140,7 +140,7 @@ def test_an_adapter_of_itself_is_one_line(tmp_path: Path) -> None:
         config = {"base_model_name_or_path": str(base)}
         (folder / "adapter_config.json").write_text(json.dumps(config))
         save_file({"w": torch.ones(1)}, folder / "adapter_model.safetensors")
-    assert "an adapter of itself" in refusal(one)
+    assert "names itself as its base model" in refusal(one)
 
 
 def test_an_adapter_config_that_is_nested_for_ever_is_one_line(tmp_path: Path) -> None:

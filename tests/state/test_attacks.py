@@ -74,8 +74,8 @@ def test_history_signed_by_others_or_nobody_is_found_with_the_public_key(
 SAYS = {
     "remove_the_tail": "lines were removed, or an older copy was put back",
     "put_back_an_older_copy": "lines were removed, or an older copy was put back",
-    "put_another_state_in_its_place": "another state, or one that was written anew",
-    "fork_with_the_key": "history was written anew, or this is a fork",
+    "put_another_state_in_its_place": "another state, or one rewritten",
+    "fork_with_the_key": "history was rewritten, or this is a fork",
 }
 
 
@@ -141,7 +141,7 @@ def test_a_head_finds_rewritten_history_of_an_unsigned_state_too(tmp_path: Path)
     put(folder, lines)
     assert failures(folder, Kept()) == []
     (failed,) = failures(folder, Kept((head,)))
-    assert "history was written anew" in failed.detail
+    assert "history was rewritten" in failed.detail
     put(folder, lines[:-1])
     (failed,) = failures(folder, Kept((head,)))
     assert "lines were removed" in failed.detail

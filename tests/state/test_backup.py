@@ -219,12 +219,12 @@ def outside(members: dict[str, bytes]) -> dict[str, bytes]:
 
 BAD_BACKUPS = [
     ("another format", another_format, "has backup format 2, .* reads format 1"),
-    ("no list", lambda m: {k: v for k, v in m.items() if k != "backup.json"}, "is no backup"),
-    ("a list of another kind", lambda m: m | {"backup.json": b"[]"}, "is no backup"),
+    ("no list", lambda m: {k: v for k, v in m.items() if k != "backup.json"}, "is not a backup"),
+    ("a list of another kind", lambda m: m | {"backup.json": b"[]"}, "is not a backup"),
     ("a file missing", lambda m: {k: v for k, v in m.items() if k != "key"}, "key is missing"),
     ("a file too many", lambda m: m | {"more": b""}, "'more' does not belong in it"),
     ("a file outside", outside, r"'\.\./evil' does not belong in it"),
-    ("other bytes", lambda m: m | {"key": b"0" * 64}, "key has another digest"),
+    ("other bytes", lambda m: m | {"key": b"0" * 64}, "the digest of key does not match"),
 ]
 
 

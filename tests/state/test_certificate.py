@@ -209,7 +209,7 @@ def test_a_ledger_that_was_rewritten_or_undone_is_told_apart(
     public = read_key(key).public
     other = StateStore.open(make_state(tmp_path / "other", key=key)).entries
     assert failed(check_certificate(value, public, other)) == [
-        "the certificate is of another state"
+        "the certificate belongs to another state"
     ]
     entries = StateStore.open(folder).entries
     assert failed(check_certificate(value, public, entries[:3])) == [
@@ -249,14 +249,14 @@ def test_the_data_is_recognised_by_the_requests_own_key_only(folder: Path, key: 
 )
 def test_what_is_no_certificate_is_refused_in_one_line(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "c.json").write_bytes(content)
-    with pytest.raises(InputError, match=r"c\.json is not a certificate as tfrnet writes it$"):
+    with pytest.raises(InputError, match=r"c\.json is not a certificate issued by tfrnet$"):
         read_certificate(tmp_path / "c.json")
 
 
 def test_nothing_can_be_said_twice_in_a_file(folder: Path, key: Path, tmp_path: Path) -> None:
     text = certificate_bytes(certified(folder, key)).decode()
     (tmp_path / "c.json").write_text(text.replace("{", '{\n "applied": "1999",', 1))
-    with pytest.raises(InputError, match="is not a certificate as tfrnet writes it"):
+    with pytest.raises(InputError, match="is not a certificate issued by tfrnet"):
         read_certificate(tmp_path / "c.json")
 
 
@@ -325,5 +325,5 @@ def test_a_state_of_before_can_certify_once_it_is_signed(
     assert value["forgetting"]["loss_before"] > 0
     request = next(each for each in tiny.requests(5) if each.id == name)
     assert check_data(value, request, secret).passed
-    with pytest.raises(InputError, match="the key to its digest is the state's own"):
+    with pytest.raises(InputError, match="one key for all requests"):
         request_key_for(value, secret)

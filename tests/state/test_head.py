@@ -46,10 +46,10 @@ def test_no_field_can_be_changed(tmp_path: Path, head: dict) -> None:
         if name == "schema":
             continue
         changed = head | {name: value + 1 if isinstance(value, int) else f"{value[:-1]}x"}
-        with pytest.raises(InputError, match="the signature of this head is false"):
+        with pytest.raises(InputError, match="the signature of this head is invalid"):
             read_heads(written(tmp_path, canonical(changed)))
     only = {name: value for name, value in head.items() if name != "signature"}
-    with pytest.raises(InputError, match="the signature of this head is false"):
+    with pytest.raises(InputError, match="the signature of this head is invalid"):
         read_heads(written(tmp_path, canonical(only)))
 
 

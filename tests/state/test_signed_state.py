@@ -62,7 +62,7 @@ def test_without_a_key_no_line_is_signed_and_verify_says_so(folder: Path) -> Non
     assert StateStore.open(folder).public_key == ""
     checks = {check.name: check for check in verify_state(folder)}
     assert checks["signatures"].passed
-    assert "this state is unsigned" in checks["signatures"].detail
+    assert "this state is not signed" in checks["signatures"].detail
 
 
 def test_signing_begins_with_a_line_that_names_the_key_before_the_next_event(
@@ -113,7 +113,7 @@ def test_a_rotation_is_signed_by_the_old_key_and_later_lines_by_the_new(
 def test_an_unsigned_state_has_no_key_to_rotate(folder: Path, tmp_path: Path) -> None:
     with (
         StateStore.open(folder, write=True) as store,
-        pytest.raises(InputError, match="is unsigned; 'tfrnet key sign' begins"),
+        pytest.raises(InputError, match="is not signed; 'tfrnet key sign' signs it"),
     ):
         store.rotate_key(tmp_path / "new.pem")
     assert not (tmp_path / "new.pem").exists()
@@ -141,10 +141,13 @@ def spoil(key: Path, how: str) -> Path | None:
 @pytest.mark.parametrize(
     ("how", "says"),
     [
-        ("none", r"is signed by key \w{16}; name the key's file with --key or TFRNET_KEY$"),
-        ("missing", r"key\.pem is missing$"),
+        ("none", r"is signed by key \w{16}; give its file with --key or TFRNET_KEY$"),
+        ("missing", r"key\.pem does not exist$"),
         ("open to others", r"is open to others \(mode 0644\)"),
-        ("another", r"is key \w{16}, but state .* is signed by key \w{16}$"),
+        (
+            "another",
+            r"is key \w{16}, but state .* is signed by key \w{16}; give that one with --key$",
+        ),
         ("no key", "is not an Ed25519 private key in PEM$"),
         ("a folder", r"key\.pem is not a file$"),
     ],

@@ -183,7 +183,7 @@ def test_returning_to_a_pruned_generation_names_those_there_are(tmp_path: Path) 
     with create(tmp_path) as store:
         for number in (1, 2, 3):
             commit(store, number, keep=1)
-        with pytest.raises(StateError, match="generation 2 is no longer kept; there are: 0, 3"):
+        with pytest.raises(StateError, match="generation 2 is no longer kept; choose from 0, 3"):
             store.rollback(2)
         with pytest.raises(StateError, match="generation 9 has never existed"):
             store.rollback(9)

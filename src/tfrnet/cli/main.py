@@ -101,7 +101,7 @@ def main() -> None:
         with stopped_alike():
             code = build_app()(standalone_mode=False)
     except TfrnetError as error:
-        _fail(str(error), error.exit_code, error)
+        _fail("; ".join(filter(None, (str(error), error.advice))), error.exit_code, error)
     except KeyboardInterrupt:
         _fail("interrupted", InterruptError.exit_code)
     except BrokenPipeError:

@@ -30,7 +30,7 @@ Untouched = Annotated[
 ]
 Generation = Annotated[
     int | None,
-    typer.Option(min=0, help="Generation of the state.", show_default="the current one"),
+    typer.Option(min=0, help="Generation of the state to use.", show_default="the current one"),
 ]
 MaxNewTokens = Annotated[int, typer.Option(min=1, help="Maximum number of new tokens.")]
 Model = Annotated[

@@ -1,10 +1,14 @@
 """Errors for users. Each carries the exit code of the command line."""
 
+OVERFLOW_HINT = "a model that overflows in half precision needs bfloat16 or float32"
+
 
 class TfrnetError(Exception):
     """Something the user can fix; the message says what is wrong and what to do."""
 
     exit_code = 2
+    # What the command line adds where the same helps against every error of a kind.
+    advice = ""
 
 
 class InputError(TfrnetError):
@@ -13,6 +17,12 @@ class InputError(TfrnetError):
 
 class StateError(TfrnetError):
     """A state folder that is missing, in use, damaged, or made for something else."""
+
+
+class DamagedError(StateError):
+    """A state whose files were changed or lost."""
+
+    advice = "'tfrnet repair' says what can be saved"
 
 
 class TeamError(TfrnetError):

@@ -58,7 +58,7 @@ class FolderLock:
                 held = False
             if not held:
                 raise StateError(
-                    f"{path} was removed or replaced while the state was open, so that another "
+                    f"{path} was removed or replaced while the state was open, so another "
                     "process may be writing; open the state again"
                 )
 

@@ -44,7 +44,7 @@ class Registry:
         own, points = self._own(), _entry_points(self.group)
         if name not in own and name not in points:
             known = ", ".join(self.names())
-            raise InputError(f"unknown {self.kind} {name!r}; the {self.kind}s are {known}")
+            raise InputError(f"unknown {self.kind} {name!r}; choose from {known}")
         place = own.get(name) or f"package {_package(points[name])}"
         problem = f"the {self.kind} {name!r} of {place} cannot be loaded"
         try:

@@ -75,7 +75,7 @@ class Settings:
         """Return the settings of a preset; `default` is the class's own defaults."""
         presets = cls.presets()
         if name not in presets:
-            raise InputError(f"unknown preset {name!r}; choose {' or '.join(presets)}")
+            raise InputError(f"unknown preset {name!r}; choose from {', '.join(presets)}")
         return cls.from_dict(presets[name])
 
     @classmethod
@@ -90,7 +90,7 @@ class Settings:
         unknown = sorted(set(values) - known)
         if unknown:
             raise InputError(
-                f"unknown setting {unknown[0]!r}; the settings are: {', '.join(sorted(known))}"
+                f"unknown setting {unknown[0]!r}; choose from {', '.join(sorted(known))}"
             )
         return cls(**values)
 

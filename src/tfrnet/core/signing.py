@@ -113,9 +113,11 @@ def make_key(path: Path) -> SigningKey:
         files.make_folder(path.parent)
         files.create_file(path, key.pem(), mode=0o600)
     except FileExistsError:
-        raise InputError(f"{path} exists already; a key is never overwritten") from None
+        raise InputError(
+            f"{path} exists already; choose a new file, because keys are never overwritten"
+        ) from None
     except OSError as error:
-        raise InputError(f"signing key {path} cannot be made: {error.strerror}") from None
+        raise InputError(f"signing key {path} cannot be written: {error.strerror}") from None
     return key
 
 
@@ -130,7 +132,10 @@ def read_key(path: Path) -> SigningKey:
     try:
         key = load_pem_private_key(data, password=None)
     except TypeError:
-        raise InputError(f"signing key {path} has a password; store it without one") from None
+        raise InputError(
+            f"signing key {path} is protected by a password, which tfrnet cannot ask for; store it "
+            "without one"
+        ) from None
     except _NOT_A_KEY:
         key = None
     if not isinstance(key, Ed25519PrivateKey):
@@ -165,6 +170,6 @@ def _content(path: Path, what: str) -> tuple[bytes, int]:
         finally:
             os.close(descriptor)
     except FileNotFoundError:
-        raise InputError(f"{what} {path} is missing") from None
+        raise InputError(f"{what} {path} does not exist") from None
     except OSError as error:
         raise InputError(f"{what} {path} cannot be read: {error.strerror}") from None

@@ -31,7 +31,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
-                raise ValueError(f"the key {key!r} is there twice")
+                raise ValueError(f"the key {key!r} appears twice")
             seen.add(key)
     return found
 

@@ -96,7 +96,10 @@ def encode(
     answer_start = max(len(context_ids), 1)
     answer_length = len(ids) - answer_start
     if answer_length < 1:
-        raise InputError(f"{label}: the answer has no token of its own to score")
+        raise InputError(
+            f"{label}: the answer adds no token to the prompt, so it cannot be scored; give a "
+            "longer answer"
+        )
     room = max_length - 1 if truncation == "passage_left" else max_length
     if answer_length > room:
         what = "text" if example.is_text else "answer"
@@ -127,7 +130,8 @@ def _cut_from(
         first = len(tokenise(example.prompt[: passage[0]], tokenizer))
     if passage and first + surplus > len(tokenise(example.prompt[: passage[1]], tokenizer)):
         raise InputError(
-            f"{label}: without its whole passage it is still longer than max_length {max_length}"
+            f"{label}: it is longer than max_length {max_length} even without its passage; raise "
+            "max_length"
         )
     return first
 
@@ -142,7 +146,9 @@ def tokenise(text: str, tokenizer: PreTrainedTokenizerBase) -> list[int]:
 def with_eos(encoded: Encoded, tokenizer: PreTrainedTokenizerBase) -> Encoded:
     """Return the example with the end of the text as its last answer token."""
     if tokenizer.eos_token_id is None:
-        raise InputError("the tokenizer has no end-of-text token, which this needs as a target")
+        raise InputError(
+            "the tokenizer has no end-of-text token, which must follow every answer here"
+        )
     if encoded.ids[-1] == tokenizer.eos_token_id:
         return encoded
     return replace(encoded, ids=(*encoded.ids, tokenizer.eos_token_id))

@@ -84,7 +84,7 @@ def read_forgotten(folder: Path) -> Forgotten:
     try:
         found = json.loads(file.read_text())
         if found["schema"] != SCHEMA:
-            raise InputError(f"{file} is a {found['schema']}, not a {SCHEMA}")
+            raise InputError(f"{file} has schema {found['schema']}, not {SCHEMA}")
         return Forgotten(
             tuple(found["seeds"]), tuple(found["streams"]), frozenset(found["digests"])
         )
@@ -94,7 +94,9 @@ def read_forgotten(folder: Path) -> Forgotten:
             "'tfrnet prepare --without SEEDS'"
         ) from None
     except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{file} cannot be read ({error!r})") from None
+        raise InputError(
+            f"{file} is not a file made by 'tfrnet prepare --without' ({error!r})"
+        ) from None
 
 
 def digest_of(example: Example) -> str:

@@ -40,7 +40,7 @@ class Sizes:
             raise InputError("a split needs at least one request, example and evaluation item")
         if self.forget_eval > self.requests * self.request_size:
             raise InputError(
-                f"forget_eval {self.forget_eval} is larger than the "
+                f"cannot evaluate {self.forget_eval} of the "
                 f"{self.requests * self.request_size} items that are forgotten; evaluate fewer "
                 "(split: --evaluated)"
             )
@@ -162,7 +162,7 @@ def make_split_of_topics(task: Task, seed: int, source: Source, sizes: Sizes) ->
     if len(large) < sizes.requests:
         raise InputError(
             f"{name} has {len(large)} topics of {size} or more items, but the split needs "
-            f"{sizes.requests}"
+            f"{sizes.requests}; ask for fewer or smaller requests"
         )
     order = seeded_order(len(large), "stream", name, seed)[: sizes.requests]
     forget = tuple(item for topic in order for item in large[topic][:size])
@@ -199,7 +199,10 @@ def _whole_groups(
         drawn += groups[names[place]]
         used.add(names[place])
     if len(drawn) < count:
-        raise InputError(f"{key[0]} has {len(items)} items left, but the split needs {count} more")
+        raise InputError(
+            f"{key[0]} has {len(items)} items left, but the split needs {count} more; ask for "
+            "fewer requests"
+        )
     return tuple(drawn[:count]), [item for item in items if item.group not in used]
 
 
@@ -211,7 +214,7 @@ def _evaluated(forget: Sequence[Item], sizes: Sizes, seed: int) -> tuple[Item, .
 def check_stream(task: str) -> None:
     """Raise unless this is the name of a task, without options."""
     if task not in task_names():
-        raise InputError(f"unknown forget task {task!r}; choose {', '.join(task_names())}")
+        raise InputError(f"unknown task {task!r}; choose from {', '.join(task_names())}")
 
 
 def _heldout(
@@ -229,7 +232,9 @@ def _draw(
     """Cut a pool into parts, one after another."""
     if sum(wanted.values()) > len(pool):
         needs = " + ".join(f"{count} {name}" for name, count in wanted.items() if count)
-        raise InputError(f"{task} has {len(pool)} unrelated items, but the split needs {needs}")
+        raise InputError(
+            f"{task} has {len(pool)} unrelated items, but the split needs {needs}; ask for fewer"
+        )
     parts, start = {}, 0
     for name, count in wanted.items():
         parts[name] = tuple(pool[start : start + count])

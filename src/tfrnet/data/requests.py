@@ -61,7 +61,7 @@ def parse_request(value: Any, where: str) -> Request:
         raise InputError(f"{where}: a request needs an id, a non-empty text")
     if not is_printable(identifier):
         raise InputError(
-            f"{where}: the id {identifier[:MAX_ID_LENGTH]!r} holds characters that cannot be "
+            f"{where}: the id {identifier[:MAX_ID_LENGTH]!r} has characters that cannot be "
             "printed; leave out control characters, line ends and halves of surrogate pairs"
         )
     if len(identifier) > MAX_ID_LENGTH:
@@ -94,7 +94,7 @@ def read_requests(path: str | Path) -> list[Request]:
         lines[request.id] = number
         requests.append(request)
     if not requests:
-        raise InputError(f"{path} holds no request")
+        raise InputError(f"{path} contains no request")
     return requests
 
 
@@ -115,7 +115,7 @@ def read_examples(path: str | Path) -> list[Example]:
         for number, value in json_lines(Path(path))
     ]
     if not examples:
-        raise InputError(f"{path} holds no example")
+        raise InputError(f"{path} contains no example")
     return examples
 
 
@@ -169,7 +169,9 @@ def _string(value: Any, name: str, where: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise InputError(f"{where}: {name} holds half of a surrogate pair") from None
+        raise InputError(
+            f"{where}: {name} contains half of a surrogate pair, which is not valid text"
+        ) from None
     return value
 
 

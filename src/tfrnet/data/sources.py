@@ -44,7 +44,7 @@ class Source:
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            raise InputError(f"unknown source {self.kind!r}; choose {', '.join(KINDS)}")
+            raise InputError(f"unknown source {self.kind!r}; choose from {', '.join(KINDS)}")
         variable = os.environ.get(VARIABLE)
         if self.folder is None and variable and self.kind in ("auto", "folder"):
             object.__setattr__(self, "folder", Path(variable).expanduser())
@@ -66,7 +66,7 @@ def read_rows(file: str, hub: HubFile, source: Source) -> list[dict[str, Any]]:
     """Return a split's rows from the folder, where `file` may be gzipped, or from the hub."""
     kind = source.chosen()
     if kind == "generated":
-        raise InputError(f"{file.split('/')[0]} cannot be generated; choose folder or hub")
+        raise InputError(f"{file.split('/')[0]} cannot be generated; use --source folder or hub")
     if kind == "hub" or source.folder is None:
         return _from_hub(hub, file)
     places = (source.folder / file, source.folder / f"{file}.gz")
@@ -91,7 +91,7 @@ def read_folder(file: str, source: Source) -> list[dict[str, Any]]:
     except ValueError:
         raise InputError(f"{path} is not JSON") from None
     if not isinstance(values, list):
-        raise InputError(f"{path} does not hold a list")
+        raise InputError(f"{path} does not contain a list")
     return [_row(value, f"{path}, row {number}") for number, value in enumerate(values)]
 
 

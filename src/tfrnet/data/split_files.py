@@ -53,7 +53,7 @@ def read_split(path: Path, source: Source) -> Split:
     try:
         manifest = strict_json.parse(file.read_bytes())
         if manifest["schema"] != SCHEMA:
-            raise InputError(f"{file} is a {manifest['schema']}, not a {SCHEMA}")
+            raise InputError(f"{file} has schema {manifest['schema']}, not {SCHEMA}")
         parts: dict[str, list[dict[str, str]]] = manifest["parts"]
         wanted = [row for rows in parts.values() for row in rows]
         found = _find(wanted, file, source)

@@ -79,7 +79,7 @@ def _row(row: dict[str, Any], key: str) -> TofuRow:
 def check_template(tokenizer: PreTrainedTokenizerBase, template: Template) -> None:
     """Raise if the tokenizer does not have the template."""
     if template == "chat" and not tokenizer.chat_template:
-        raise InputError("the tokenizer has no chat template; use the qa template")
+        raise InputError("the tokenizer has no chat template; use the template qa")
 
 
 def tofu_prompt(
@@ -120,7 +120,9 @@ def encode_answer(
     ids = tokenise(prompt + answer, tokenizer)
     start = len(tokenise(prompt, tokenizer))
     if len(ids) >= max_length:
-        raise InputError(f"{label}: {len(ids)} tokens do not fit max_length {max_length}")
+        raise InputError(
+            f"{label}: {len(ids)} tokens do not fit into max_length {max_length}; raise it"
+        )
     if start > len(ids):
-        raise InputError(f"{label}: the answer has no token of its own to score")
+        raise InputError(f"{label}: the answer adds no token to the prompt, so it cannot be scored")
     return with_eos(Encoded(tuple(ids), start), tokenizer)

@@ -102,7 +102,7 @@ def write_starter(folder: Path) -> list[Path]:
     """Write the files into a folder; none of them may be there already."""
     files = starter_files()
     if there := [name for name in files if (folder / name).exists()]:
-        raise InputError(f"{folder / there[0]} exists already; choose another folder")
+        raise InputError(f"{folder / there[0]} exists already; choose a new folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():

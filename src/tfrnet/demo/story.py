@@ -71,7 +71,9 @@ class Listener:
 def check_folder(folder: Path) -> None:
     """Raise if a folder holds anything other than an earlier demo."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())) and not _is_demo(folder):
-        raise InputError(f"{folder} exists and was not made by the demo; choose another --out")
+        raise InputError(
+            f"{folder} exists already and was not made by the demo; choose a new folder with --out"
+        )
 
 
 def prepare_folder(folder: Path) -> None:

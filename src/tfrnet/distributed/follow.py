@@ -42,7 +42,10 @@ def follow(team: Team, load: Callable[[Load], LoadedModel]) -> None:
                 case Adopt() if observer and proposal:
                     observer.adopt(proposal)
                 case _:
-                    raise TeamError(f"the leader said {type(message).__name__} too early")
+                    raise TeamError(
+                        f"process 0 sent {type(message).__name__} before the work began; start the "
+                        "command again"
+                    )
     finally:
         if observer:
             observer.net.detach()

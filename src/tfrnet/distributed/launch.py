@@ -34,8 +34,8 @@ def joined_team(device: str, led: bool = True) -> Iterator[tuple[Team, str]]:
         return
     if device not in ("auto", "cpu", "cuda"):
         raise InputError(
-            f"--device {device} is for one process; with {launched_size()} it is auto or cpu, and "
-            "every process has the whole model on a device of its own"
+            f"--device {device} works with one process only; with {launched_size()} use auto or "
+            "cpu, and each process puts the whole model on its own device"
         )
     import torch.distributed as dist
 
@@ -73,7 +73,7 @@ def _join(device: str, led: bool) -> ProcessTeam:
     spread = sharding_wanted()
     if spread and not led:
         raise InputError(
-            "a model that FSDP spreads can forget, but not be evaluated; use a device map"
+            "a model sharded by FSDP can forget but cannot be evaluated; use --device balanced"
         )
     if spread:
         # Otherwise transformers loads the weights in one process only and leaves the rest to
@@ -82,7 +82,9 @@ def _join(device: str, led: bool) -> ProcessTeam:
     timeout = timedelta(seconds=_timeout())
     here, cards = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.cuda.device_count()
     if device != "cpu" and 0 < cards < here:
-        raise InputError(f"{here} processes on a machine with {cards} GPUs; start one for each")
+        raise InputError(
+            f"{here} processes were started on a machine with {cards} GPUs; start one per GPU"
+        )
     try:
         place = PartialState(cpu=device == "cpu", timeout=timeout)
         gloo = place.backend == "gloo"

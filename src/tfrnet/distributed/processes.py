@@ -119,7 +119,7 @@ class ProcessTeam(Team):
     def broadcast(self, message: Any) -> Any:
         """Hand a message of the leader to all; the others pass None. Return it."""
         if self._is_over:
-            raise TeamError("the processes have parted after an error; start the command again")
+            raise TeamError("the processes lost contact after an error; start the command again")
         box = [message]
         with self._lost_processes_named():
             dist.broadcast_object_list(box, 0, self._control)
@@ -185,7 +185,9 @@ class ProcessTeam(Team):
             self._is_over = True
             places = ", ".join(f"{e.place} (process {rank})" for rank, e in enumerate(found))
             raise mark_agreed(
-                TeamError(f"the processes took different ways: {places}; nothing was changed")
+                TeamError(
+                    f"the processes are doing different things: {places}; nothing was changed"
+                )
             )
         return [envelope.content for envelope in found]
 

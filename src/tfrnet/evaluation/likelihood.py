@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
-from tfrnet.core.errors import CheckFailedError
+from tfrnet.core.errors import OVERFLOW_HINT, CheckFailedError
 from tfrnet.core.team import SOLO, Team
 from tfrnet.data.examples import Encoded
 from tfrnet.evaluation.token_scores import TokenScores, token_statistics
@@ -111,8 +111,8 @@ def _assemble(tokens: dict[int, _Statistics], moments: bool) -> TokenScores:
     columns = list(zip(*(tokens[number] for number in sorted(tokens)), strict=True))
     if any(math.isnan(value) for value in columns[0]):
         raise CheckFailedError(
-            "the model's log-probabilities are not numbers, so there is nothing to compare; a "
-            "model that overflows in half precision needs --dtype float32"
+            "the model's log-probabilities are not numbers, so there is nothing to compare; "
+            f"{OVERFLOW_HINT}"
         )
     return TokenScores(*columns[: 4 if moments else 2])
 

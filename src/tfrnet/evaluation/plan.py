@@ -53,13 +53,13 @@ class Options:
         known = [*task_names(), *SPECIAL]
         for name in self.tasks:
             if name.partition(":")[0] not in known:
-                raise InputError(f"unknown task {name!r}; there are {', '.join(known)}")
+                raise InputError(f"unknown task {name!r}; choose from {', '.join(known)}")
         if not self.tasks:
-            raise InputError(f"no task is named; there are {', '.join(known)}")
+            raise InputError(f"--tasks names no task; choose from {', '.join(known)}")
         if self.limit is not None and self.limit < 1:
-            raise InputError(f"a limit of {self.limit} leaves nothing to evaluate")
+            raise InputError(f"--limit {self.limit} leaves nothing to evaluate; give at least 1")
         if self.limit is not None and self.full:
-            raise InputError("--limit and --full exclude each other")
+            raise InputError("give --limit or --full, not both")
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def make_plan(options: Options, source: Source, split: Split | None = None) -> P
         if name not in SPECIAL:
             task = find_task(name)
             if split and ":" in name:
-                raise InputError(f"a split brings its own items; name {task.name} without options")
+                raise InputError(f"with --split, name {task.name} without options")
             drawn = _split_parts(task, split, options) if split else None
             found = drawn or [_drawn_part(task, options, source)]
             parts += [_with_shots(part, options, source, split) for part in found]

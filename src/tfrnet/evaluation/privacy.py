@@ -68,7 +68,7 @@ def evaluate_privacy(
 ) -> PrivacyResult:
     """Run the four attacks on answers that the model may have seen and on unseen ones.
 
-    `gradients` adds the white-box attack by gradient norm, which takes a backward pass an answer.
+    `gradients` adds the white-box attack by gradient norm: one backward pass per answer.
     """
     encoded = [
         _encoded(evaluator, rows, f"tofu/{split}", options)

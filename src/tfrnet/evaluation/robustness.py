@@ -30,12 +30,12 @@ def attacks_that_fit(has_mask: bool) -> tuple[str, ...]:
 def check_attacks(names: Sequence[str], has_mask: bool = True) -> None:
     """Raise if an attack is unknown, or needs a mask and there is none."""
     if not names:
-        raise InputError(f"no attack is named; there are {', '.join(ATTACKS.names())}")
+        raise InputError(f"--attacks names no attack; choose from {', '.join(ATTACKS.names())}")
     for name in names:
         if ATTACKS.find(name).needs_mask and not has_mask:
             raise InputError(
-                f"the attack {name} is on a mask, and the state's method has none; "
-                f"choose of {', '.join(attacks_that_fit(has_mask))}"
+                f"attack {name} needs a mask, and the state's method has none; "
+                f"choose from {', '.join(attacks_that_fit(has_mask))}"
             )
 
 

@@ -173,7 +173,8 @@ def stream_entries(store: StateStore, split: Split) -> list[Entry]:
     ledger = store.entries
     if any(entry["kind"] in ("rollback", "repair") for entry in ledger):
         raise InputError(
-            f"state {store.layout.folder} was rolled back or repaired: its stream has no one order"
+            f"state {store.layout.folder} was rolled back or repaired: its requests have no single "
+            "order; measure a state that was run straight through"
         )
     entries = [entry for entry in ledger if entry["kind"] == "request"]
     wanted = [request.id for request in split.requests()]

@@ -32,7 +32,7 @@ class AdapterState:
             raise InputError(
                 f"the adapter was made for another base model ({self.facts['base_model']}, "
                 f"fingerprint {self.facts['base_fingerprint'][:12]}); {name} has fingerprint "
-                f"{fingerprint[:12]}"
+                f"{fingerprint[:12]}, so choose another --model"
             )
 
 
@@ -45,10 +45,11 @@ def read_adapter(folder: Path) -> AdapterState:
         missing = [name for name in _NEEDED if facts.get(name) is None]
     except (OSError, ValueError, KeyError, TypeError):
         raise InputError(
-            f"{folder} is no (IA)3 adapter made by 'tfrnet export --format ia3' (no {FACTS} of one)"
+            f"{folder} is not an (IA)3 adapter made by 'tfrnet export --format ia3' (it lacks a "
+            f"matching {FACTS})"
         ) from None
     if missing:
-        raise InputError(f"{folder / FACTS} is damaged: it lacks {missing[0]}")
+        raise InputError(f"{folder / FACTS} is damaged: {missing[0]} is missing from it")
     try:
         tensors = load_file(folder / WEIGHTS)
         parts = [tensors[f"{PREFIX}{name}.ia3_l"].flatten() for name, _ in channels]

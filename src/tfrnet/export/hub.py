@@ -57,9 +57,11 @@ def _clear_errors(name: str) -> Iterator[None]:
     try:
         yield
     except HFValidationError:
-        raise InputError(f"{name!r} is no name for a model on the hub; use OWNER/NAME") from None
+        raise InputError(f"{name!r} is not a valid model name on the hub; use OWNER/NAME") from None
     except LocalTokenNotFoundError:
-        raise InputError("the hub needs to know you: run 'hf auth login' or set HF_TOKEN") from None
+        raise InputError(
+            "you are not logged in to the hub: run 'hf auth login' or set HF_TOKEN"
+        ) from None
     except OfflineModeIsEnabled:
         raise InputError("the hub is switched off by HF_HUB_OFFLINE; unset it to push") from None
     except HfHubHTTPError as error:

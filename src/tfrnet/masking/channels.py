@@ -128,7 +128,11 @@ def _matching(
         if others:
             _warn_about(others, modules)
         if linear & heads:
-            warnings.warn("the LM head is never masked", TfrnetWarning, stacklevel=4)
+            warnings.warn(
+                "target_modules also matches the LM head, which is never masked",
+                TfrnetWarning,
+                stacklevel=4,
+            )
         chosen |= linear
     if not isinstance(target, str):
         unmatched = [p for p in target if not any(n == p or n.endswith(f".{p}") for n in chosen)]

@@ -36,7 +36,7 @@ _DYNAMO: dict[str, Any] = {
     # Masks and weights differ in size from pass to pass.
     "force_nn_module_property_static_shapes": False,
 }
-_CANNOT = "the layers of this model cannot be compiled here; go on without it ({})"
+_CANNOT = "this model cannot be compiled here; leave out --compile ({})"
 
 
 def _in_short(error: Exception) -> str:
@@ -112,21 +112,21 @@ def refuse_uncompilable(model: PreTrainedModel, projections: Sequence[nn.Module]
     layers = decoder_layers(model)
     inside = _projections_of(layers)
     if any(module not in inside for module in projections):
-        raise InputError("only projections of the decoder's layers can be compiled")
+        raise InputError(_CANNOT.format("some masked projections are outside the decoder's layers"))
     if any(getattr(model.config.get_text_config(), name, 0) for name in _EXPERTS):
-        raise InputError("a mixture of experts cannot be compiled")
+        raise InputError(_CANNOT.format("it is a mixture of experts"))
     if any("forward" in module.__dict__ for layer in layers for module in layer.modules()):
-        raise InputError("a model that accelerate has placed, or one patched, cannot be compiled")
+        raise InputError(_CANNOT.format("accelerate or another program has patched its layers"))
     weights = [weight for layer in layers for weight in layer.parameters()]
     if any(isinstance(weight, DTensor) or not weight.is_floating_point() for weight in weights):
-        raise InputError("a model that is sharded or quantised cannot be compiled")
+        raise InputError(_CANNOT.format("its weights are sharded or quantised"))
     if any(weight.dtype != model.dtype for module in inside for weight in module.parameters()):
-        raise InputError("a model whose projections are of several dtypes cannot be compiled")
+        raise InputError(_CANNOT.format("its projections have several dtypes"))
 
 
 def _refuse_old_torch() -> None:
     if not all(hasattr(dynamo, name) for name in _DYNAMO):
-        raise InputError(f"torch {torch.__version__} is too old to compile a model's layers")
+        raise InputError(_CANNOT.format(f"torch {torch.__version__} is too old"))
 
 
 def _projections_of(layers: Sequence[nn.Module]) -> dict[nn.Module, None]:
@@ -180,7 +180,7 @@ def _scale(module: nn.Module, inputs: Any, output: torch.Tensor) -> torch.Tensor
     if rows is None:
         return None
     if output.dim() != 3:
-        raise InputError("a projection gets tokens without a batch dimension; this cannot compile")
+        raise InputError("a projection gets tokens without a batch dimension; leave out --compile")
     weights: torch.Tensor | None = module.__dict__["_tfr_weights"]
     rows = rows.unsqueeze(1)
     if weights is not None:

@@ -29,7 +29,10 @@ def checkpointed(model: PreTrainedModel, wanted: bool) -> Iterator[None]:
     """
     layers = [m for m in model.modules() if wanted and isinstance(m, GradientCheckpointingLayer)]
     if wanted and not layers:
-        raise InputError(f"{type(model).__name__} has no layers that can be checkpointed")
+        raise InputError(
+            f"{type(model).__name__} has no layers that can be checkpointed; leave out "
+            "--gradient-checkpointing"
+        )
     own_forwards = [layer.__dict__.get("forward") for layer in layers]
     for layer in layers:
         layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)

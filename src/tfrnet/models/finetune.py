@@ -87,7 +87,7 @@ def finetune(
             total = total.to(loss.device) + loss * len(numbers)
         record = EpochRecord(epoch, float(total) / len(examples), time.perf_counter() - start)
         if not math.isfinite(record.loss):
-            raise InputError(f"training diverged in epoch {epoch}; take a lower learning rate")
+            raise InputError(f"training diverged in epoch {epoch}; use a lower learning rate")
         log.append(record)
         if report:
             report(record)

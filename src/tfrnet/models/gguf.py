@@ -37,7 +37,7 @@ def converted_gguf(path: Path) -> Path:
     except OSError as error:
         raise InputError(
             f"the model cache {target.parent} cannot be written ({error.strerror}); "
-            "set TFRNET_CACHE to a folder that can"
+            "set TFRNET_CACHE to another folder"
         ) from None
     try:
         _convert(path, partial)

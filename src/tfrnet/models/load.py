@@ -84,7 +84,10 @@ def model_folder(
     if path.is_dir():
         if (path / CONFIG).is_file():
             if path.resolve() in adapters:
-                raise InputError(f"adapter {name} is, in the end, an adapter of itself")
+                raise InputError(
+                    f"adapter {name} names itself as its base model, directly or through another "
+                    "adapter"
+                )
             within = (*adapters, path.resolve())
             base = model_folder(base_of(path), trust_remote_code, within)
             return str(merged_adapter(path, base, trust_remote_code))
@@ -92,7 +95,7 @@ def model_folder(
             raise InputError(f"model folder {name} holds no config.json, so it is not a model")
         return str(path)
     if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name) or name.startswith("."):
-        raise InputError(f"model folder {name} does not exist; --model names another place")
+        raise InputError(f"model folder {name} does not exist; give its path with --model")
     return name
 
 
@@ -124,7 +127,7 @@ def _dtype(name: str, device: str) -> torch.dtype | str:
     if name == "auto":
         return torch.float32 if device == "cpu" else "auto"
     if name not in DTYPES:
-        raise InputError(f"unknown dtype {name!r}; choose auto, {', '.join(DTYPES)}")
+        raise InputError(f"unknown dtype {name!r}; choose from auto, {', '.join(DTYPES)}")
     return DTYPES[name]
 
 
@@ -151,7 +154,7 @@ def _refuse_unknown_quantisation(config: Any, name: str) -> None:
     if str(getattr(method, "value", method)) not in AUTO_QUANTIZER_MAPPING:
         raise InputError(
             f"model {name} has weights of an unknown quantisation ({method!r} in config.json); "
-            "give the model as it was before"
+            "give the model as it was before it was quantised"
         )
 
 
@@ -186,7 +189,7 @@ def _clear_errors(name: str) -> Iterator[None]:
             hint = "the hub is switched off by HF_HUB_OFFLINE" if offline else reason[:300]
             known = "" if "/" in name else f"; tfrnet knows {', '.join((BUNDLED, *BACKBONES))}"
             raise InputError(
-                f"model {name!r} is neither a folder here nor could it be had from the hub "
+                f"model {name!r} is not a folder here, and the hub could not provide it "
                 f"({hint}){known}"
             ) from error
         raise InputError(f"model {name} cannot be loaded: {reason[:300]}") from error

@@ -36,7 +36,7 @@ def in_parts(
             free_garbage()
             if last_resort is None or _try(part, last_resort, done):
                 raise InputError(
-                    "one example alone is too much for the memory of the device; a smaller "
+                    "one example alone does not fit into the device's memory; a smaller "
                     "max_length, bfloat16 or a device map may help"
                 )
             continue
@@ -53,9 +53,8 @@ def _all_at_once(group: list[int], work: Work[T]) -> T:
         if not is_out_of_memory(error):
             raise
         raise InputError(
-            f"{len(group)} examples in a pass are too much for the memory of the device, and a "
-            "pass is not split where the weights are spread over processes; give a smaller "
-            "--batch-size"
+            f"a pass of {len(group)} examples does not fit into the device's memory, and with "
+            "weights spread over processes it cannot be split; give a smaller --batch-size"
         ) from error
 
 
@@ -75,8 +74,8 @@ def _try(part: list[int], work: Work[T], done: list[T]) -> list[list[int]]:
             raise
         if name := library_error(error):
             warnings.warn(
-                f"{name} in a pass of {len(part)} examples is taken for a lack of memory; smaller "
-                "passes are tried",
+                f"a pass of {len(part)} examples failed with {name}, probably for lack of memory; "
+                "trying smaller passes",
                 TfrnetWarning,
                 stacklevel=2,
             )

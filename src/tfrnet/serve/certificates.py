@@ -21,7 +21,11 @@ def issue_certificate(service: Service, name: str) -> dict[str, Any]:
     path = named_key(service.options.signing_key)
     key = Signer(service.folder, path).key_for(store.public_key)
     if key is None:
-        raise Problem(409, "the state is unsigned, so it cannot certify; start with --key FILE")
+        raise Problem(
+            409,
+            "the state is not signed, so it cannot issue certificates; start the service with "
+            "--key FILE",
+        )
     try:
         return make_certificate(store.manifest, store.entries, name, now(), key)
     except InputError as error:

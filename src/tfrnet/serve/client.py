@@ -33,7 +33,7 @@ class Client:
 
     def __init__(self, url: str, token: str | None = None, seconds: float = _SECONDS) -> None:
         if urlsplit(url).scheme not in ("http", "https"):
-            raise InputError(f"--url must begin with http:// or https://, not be {url!r}")
+            raise InputError(f"--url must begin with http:// or https://, but is {url!r}")
         self._url = url.rstrip("/")
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._seconds = seconds

@@ -85,7 +85,8 @@ class Database:
             return
         if found:
             raise StateError(
-                f"{path} has queue format {found}, and this version of tfrnet reads format {FORMAT}"
+                f"{path} has queue format {found}, and this version of tfrnet reads format "
+                f"{FORMAT}; use the version that wrote it"
             )
         self._connection.executescript(
             f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version={FORMAT}; COMMIT;"

@@ -45,7 +45,9 @@ class Encoder:
                 )
             except Exception:
                 # What the template says may repeat the messages.
-                raise Problem(422, "the model's chat template refuses these messages") from None
+                raise Problem(
+                    422, "the model's chat template does not accept these messages"
+                ) from None
         return self._text(str(text))
 
     def token(self, number: int) -> str:
@@ -57,7 +59,9 @@ class Encoder:
         try:
             text.encode()
         except UnicodeEncodeError:
-            raise Problem(422, "the prompt holds half of a surrogate pair") from None
+            raise Problem(
+                422, "the prompt contains half of a surrogate pair, which is not valid text"
+            ) from None
         with self._lock:
             ids = tokenise(text, self._tokenizer)
         if not ids:
@@ -66,7 +70,7 @@ class Encoder:
 
     def _known(self, ids: list[int]) -> list[int]:
         if not ids or not all(0 <= token < self._vocabulary for token in ids):
-            raise Problem(422, "the prompt is empty or holds a number that is no token")
+            raise Problem(422, "the prompt is empty or contains a number that is not a token")
         return list(ids)
 
 
@@ -75,5 +79,5 @@ def _plain(message: Message) -> str:
     if message.content is None or isinstance(message.content, str):
         return message.content or ""
     if any(part.get("type") != "text" for part in message.content):
-        raise Problem(422, "only text can be answered")
+        raise Problem(422, "the content of a message must be text")
     return "".join(str(part.get("text", "")) for part in message.content)

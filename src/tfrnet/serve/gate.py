@@ -117,7 +117,7 @@ class Gate:
             return receive
         self._identify(scope, headers)
         if self._under_way > self._limits.under_way:
-            raise busy("too many requests at once; try again later")
+            raise busy("too many calls at once; try again later")
         self._refuse_rate(scope)
         return await self._whole_body(headers, receive)
 
@@ -137,7 +137,7 @@ class Gate:
         address = (scope.get("client") or ("",))[0]
         wait = self._rates.wait(caller.name if caller and caller.name else f"@{address}")
         if wait:
-            raise busy("too many requests in a short time", 429, math.ceil(wait))
+            raise busy("too many calls in a short time; try again later", 429, math.ceil(wait))
 
     async def _whole_body(self, headers: dict[bytes, bytes], receive: Receive) -> Receive:
         """Read the body, within its limits, and hand it on as one."""
@@ -152,14 +152,14 @@ class Gate:
                 while True:
                     message = await receive()
                     if message["type"] == "http.disconnect":
-                        raise Problem(400, "the body is not complete")
+                        raise Problem(400, "the body of the call is incomplete")
                     body += message.get("body", b"")
                     if len(body) > most:
                         raise too_large
                     if not message.get("more_body"):
                         break
         except TimeoutError:
-            raise Problem(408, "the body came too slowly") from None
+            raise Problem(408, "the body of the call arrived too slowly") from None
         given = False
 
         async def again() -> Message:
@@ -192,9 +192,9 @@ def _refuse_elsewhere(headers: dict[bytes, bytes]) -> None:
     host = headers.get(b"host", b"").decode("latin-1")
     origin = headers.get(b"origin", b"").decode("latin-1")
     if _host_of(f"//{host}") not in _LOCAL_NAMES:
-        raise Problem(403, "without tokens the service answers under its local name only")
+        raise Problem(403, "a service without tokens answers only calls to localhost")
     if origin and _host_of(origin) not in _LOCAL_NAMES:
-        raise Problem(403, "without tokens the service answers its own pages only")
+        raise Problem(403, "a service without tokens answers only its own pages")
 
 
 def _host_of(url: str) -> str:

@@ -99,7 +99,7 @@ def _first_fault(error: RequestValidationError) -> str:
     if fault["type"] == "json_invalid":
         return "the body is not JSON"
     if fault["type"] == "extra_forbidden":
-        return "the body has a field that is not known here"
+        return "the body has an unknown field"
     place = ".".join(str(part) for part in fault["loc"][1:] if _is_ours(part))
     message = fault["msg"] if not fault["type"].endswith("_error") else fault["msg"][:200]
     return f"{place}: {message}" if place else message

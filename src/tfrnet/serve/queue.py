@@ -199,8 +199,8 @@ class Queue:
         rows = self._database.read("SELECT body_digest FROM requests WHERE id = ?", (name,))
         if rows[0]["body_digest"] != body:
             raise ConflictError(
-                "a request with this id was sent already with another content; "
-                "give the new one an id of its own"
+                "a request with this id was already sent with other content; "
+                "give the new one another id"
             )
         if not (known.has_ended and again(known)):
             return known, False
@@ -262,7 +262,7 @@ class Queue:
         """Let a request be worked on."""
         entry = self.find(name)
         if entry.submitted_by and entry.submitted_by == by:
-            raise ConflictError("a request is approved by somebody else than its sender")
+            raise ConflictError("a request must be approved by somebody other than its sender")
         return self._move(
             name,
             "approved",
@@ -376,7 +376,7 @@ def refuse_ambiguous_id(name: str, endings: Sequence[str]) -> None:
     """Raise if an id could not be told apart from the address of something done to it."""
     if any(name.endswith(f"/{ending}") for ending in endings) or name != name.strip():
         raise InputError(
-            f"an id must not end with /{', /'.join(endings)}, nor begin or end with a blank"
+            f"an id must not end with /{', /'.join(endings)}, nor begin or end with a space"
         )
     if any(part in ("", ".", "..") for part in name.split("/")):
         # Clients and proxies would ask for another address.

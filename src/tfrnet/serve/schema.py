@@ -16,7 +16,7 @@ MOST_CHOICES = 16
 
 def _refuse(value: Any) -> Any:
     if value:
-        raise ValueError("this cannot be done here; leave it out")
+        raise ValueError("this is not supported here; leave it out")
     return value
 
 

@@ -94,7 +94,7 @@ def add_token(path: Path, name: str, scopes: Sequence[str], days: int | None) ->
     unknown = sorted(set(scopes) - set(SCOPES))
     if unknown or not scopes:
         raise InputError(
-            f"unknown scope {unknown[0]!r}; the scopes are {', '.join(SCOPES)}"
+            f"unknown scope {unknown[0]!r}; choose from {', '.join(SCOPES)}"
             if unknown
             else f"a token needs a scope: {', '.join(SCOPES)}"
         )

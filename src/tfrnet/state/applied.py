@@ -15,8 +15,8 @@ def is_applied(store: StateStore, request: Request) -> bool:
         return False
     if not is_digest_of(known, request, store.key()):
         raise InputError(
-            f"request id {request.id!r} was applied already with other examples; "
-            "give the new request an id of its own"
+            f"request id {request.id!r} was already applied with other examples; "
+            "give the new request another id"
         )
     return True
 

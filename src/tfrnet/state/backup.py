@@ -76,7 +76,7 @@ def _held(folder: Path, stack: ExitStack) -> tuple[StateStore, dict[str, IO[byte
             return store, {names[number]: held[number] for number in names}
         stack.pop_all().close()
         time.sleep(_WAIT)
-    raise StateError(f"state {folder} changes too quickly to be read; try again")
+    raise StateError(f"state {folder} changes too fast to be read; try again")
 
 
 def _relative(store: StateStore, number: int) -> str:
@@ -145,4 +145,6 @@ def _write_errors(out: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise InputError(f"{out} cannot be written: {error.strerror}; nothing was left") from error
+        raise InputError(
+            f"{out} cannot be written: {error.strerror}; nothing was backed up"
+        ) from error

@@ -104,8 +104,8 @@ def request_key_for(certificate: Mapping[str, Any], state_key: bytes) -> bytes:
     request = certificate["request"]
     if request["digest_key"] != "request":
         raise InputError(
-            f"request {request['id']!r} was applied by an earlier version: the key to its digest "
-            "is the state's own, which opens all others too; check it with --state"
+            f"request {request['id']!r} was applied by an earlier version of tfrnet, whose "
+            "states have one key for all requests; leave out --data-key and check with --state"
         )
     return request_key(state_key, request["id"])
 
@@ -117,7 +117,7 @@ def read_data_key(path: Path) -> bytes:
     except ValueError:
         key = b""
     if len(key) != KEY_BYTES:
-        raise InputError(f"{path} is not the key of a certificate's data")
+        raise InputError(f"{path} is not a key that 'tfrnet certificate --data-key' wrote")
     return key
 
 
@@ -139,7 +139,7 @@ def read_certificate(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError):
         sound = False
     if not sound:
-        raise InputError(f"{path} is not a certificate as tfrnet writes it")
+        raise InputError(f"{path} is not a certificate issued by tfrnet")
     return dict(value)
 
 
@@ -172,7 +172,7 @@ def check_certificate(
     except ValueError:
         holds = False
     if not holds:
-        return [Check("signature", False, "it is false: the certificate was changed")]
+        return [Check("signature", False, "it is invalid: the certificate was changed")]
     checks = [_check_signer(str(signer), trusted, entries)]
     if entries is not None:
         checks.append(_check_ledger(certificate, entries))
@@ -184,7 +184,7 @@ def check_data(certificate: Mapping[str, Any], request: Request, key: bytes) -> 
     wanted = certificate["request"]["digest"]
     if data_digest(request, key) == wanted:
         return Check("data", True, f"{len(request.examples)} examples, the ones that were deleted")
-    return Check("data", False, "these are other examples, or in another order, or another key")
+    return Check("data", False, "the examples, their order or the key differ")
 
 
 def _check_signer(signer: str, trusted: PublicKey | None, entries: Entries | None) -> Check:
@@ -212,7 +212,7 @@ def _keys_after(trusted: PublicKey, entries: Entries | None) -> tuple[str, ...]:
 def _check_ledger(certificate: Mapping[str, Any], entries: Entries) -> Check:
     place, request_id = certificate["ledger"], certificate["request"]["id"]
     if place["state"] != entries[0]["hash"]:
-        return Check("ledger", False, "the certificate is of another state")
+        return Check("ledger", False, "the certificate belongs to another state")
     for at in (place, place["head"]):
         if at["sequence"] > len(entries) or entries[at["sequence"] - 1]["hash"] != at["hash"]:
             return Check("ledger", False, f"line {at['sequence']} is not the one certified")

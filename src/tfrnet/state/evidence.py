@@ -42,7 +42,7 @@ def check_evidence(entries: Entries, kept: Kept) -> list[Check]:
 
 def _signed_by(found: Signatures, lines: int) -> str:
     if not found.since:
-        return "none: this state is unsigned, so whoever can write to it can rewrite its history"
+        return "none: this state is not signed, so whoever can write to it can rewrite its history"
     keys = ", then ".join(map(short, found.signers))
     return f"lines {found.since} to {lines} are signed, by key {keys}"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfrnet.core import files
-from tfrnet.core.errors import StateError
+from tfrnet.core.errors import DamagedError
 from tfrnet.state.manifest import FORMAT
 
 # Tensors bring torch along, which whoever only looks at the ledger should not wait for.
@@ -37,7 +37,7 @@ def parse(data: bytes, path: Path) -> TensorState:
     try:
         return TensorState(load_tensors(data))
     except SafetensorError as error:
-        raise StateError(f"{path} is damaged: {error}") from None
+        raise DamagedError(f"{path} is damaged: {error}") from None
 
 
 def parse_arrays(data: bytes, path: Path) -> Arrays:
@@ -48,7 +48,7 @@ def parse_arrays(data: bytes, path: Path) -> Arrays:
     try:
         return dict(sorted(load_arrays(data).items()))
     except (SafetensorError, KeyError) as error:  # a type that states never have
-        raise StateError(f"{path} is damaged: {error}") from None
+        raise DamagedError(f"{path} is damaged: {error}") from None
 
 
 def problem_of_facts(data: bytes, number: int) -> str:

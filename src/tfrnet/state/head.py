@@ -58,7 +58,7 @@ def _refuse_false(head: Mapping[str, Any], where: str) -> None:
     except ValueError:
         holds = False
     if not holds:
-        raise InputError(f"{where}: the signature of this head is false; it was changed")
+        raise InputError(f"{where}: the signature of this head is invalid, so it was changed")
 
 
 def check_head(entries: Sequence[Mapping[str, Any]], head: Mapping[str, Any]) -> None:
@@ -67,7 +67,7 @@ def check_head(entries: Sequence[Mapping[str, Any]], head: Mapping[str, Any]) ->
     if head["state"] != identity:
         raise StateError(
             f"the head is of state {head['state'][:12]} and this is state {identity[:12]}: another "
-            "state, or one that was written anew from its first line"
+            "state, or one rewritten from its first line"
         )
     if sequence > len(entries):
         raise StateError(
@@ -78,7 +78,7 @@ def check_head(entries: Sequence[Mapping[str, Any]], head: Mapping[str, Any]) ->
     if (line.get("hash"), line.get("generation")) != (head["head"], head["generation"]):
         raise StateError(
             f"line {sequence} of the ledger is not the one that was there at {head['time']}: "
-            "history was written anew, or this is a fork of the state"
+            "history was rewritten, or this is a fork of the state"
         )
     if "signer" in head and head["signer"] != key_after(line):
         raise StateError(

@@ -13,7 +13,7 @@ from typing import Any
 
 from tfrnet.core import files
 from tfrnet.core.canonical import canonical
-from tfrnet.core.errors import StateError
+from tfrnet.core.errors import DamagedError
 from tfrnet.core.signing import SigningKey
 from tfrnet.state.signatures import signed
 
@@ -80,7 +80,7 @@ def read(path: Path, length: int | None = None) -> LedgerContent:
     for number, text in enumerate(data[:whole].split(b"\n")[:-1], start=1):
         entry = parsed(text)
         if entry is None or entry["previous"] != previous:
-            raise StateError(
+            raise DamagedError(
                 f"{path} is damaged: line {number} does not follow from the line before it"
             )
         previous = entry["hash"]
@@ -140,7 +140,7 @@ def read_last(path: Path, length: int, count: int, head: str) -> list[dict[str, 
         head = entry["previous"]
         entries.append(entry)
     if len(entries) < count:
-        raise StateError(f"{path} is damaged: its last {count} lines do not follow one another")
+        raise DamagedError(f"{path} is damaged: its last {count} lines do not follow one another")
     return entries[::-1]
 
 
@@ -176,4 +176,4 @@ def _missing_is_damage(path: Path) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
-        raise StateError(f"{path} is missing: the state is damaged") from None
+        raise DamagedError(f"{path} is missing: the state is damaged") from None

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tfrnet.core import strict_json
-from tfrnet.core.errors import StateError
+from tfrnet.core.errors import DamagedError, StateError
 from tfrnet.core.settings import Settings
 
 FORMAT = 1
@@ -53,7 +53,7 @@ class Manifest:
             values = strict_json.parse(data)
             found = values["format"]
         except (ValueError, KeyError, TypeError):
-            raise StateError(f"{path} is damaged: it is not a manifest") from None
+            raise DamagedError(f"{path} is damaged: it is not a manifest") from None
         if found != FORMAT:
             raise StateError(
                 f"{path} has state format {found}, and this version of tfrnet reads format "
@@ -62,7 +62,9 @@ class Manifest:
         try:
             return cls(**values)
         except TypeError:
-            raise StateError(f"{path} is damaged: its fields are not those of a manifest") from None
+            raise DamagedError(
+                f"{path} is damaged: its fields are not those of a manifest"
+            ) from None
 
     def dtype(self, wanted: str) -> str:
         """Return the dtype to load the base model in: the state's own where none is asked for."""
@@ -77,7 +79,8 @@ class Manifest:
         if fingerprint != self.fingerprint:
             raise StateError(
                 f"state {folder} was made for another base model ({self.model}, fingerprint "
-                f"{self.fingerprint[:12]}); this one has fingerprint {fingerprint[:12]}"
+                f"{self.fingerprint[:12]}); this one has fingerprint {fingerprint[:12]}, so "
+                "choose another --model or --state"
             )
 
     def refuse_unbound(self, folder: Path, found: Mapping[str, Any]) -> None:
@@ -115,7 +118,7 @@ class Manifest:
         if method not in (None, self.method):
             raise StateError(
                 f"state {folder} was made with method {self.method}, not {method}; "
-                "start another state for it"
+                "choose another --state for it"
             )
 
     def refuse_settings(
@@ -137,7 +140,10 @@ class Manifest:
             selection = "another channel selection, " if selects else ""
             raise StateError(
                 f"state {folder} was made with {selection}{name}={found.get(name)}, not "
-                f"{wanted[name]}; its settings are fixed, start another state to change them"
+                f"{wanted[name]}; its settings are fixed, so choose another --state"
             )
         if seed not in (None, self.seed):
-            raise StateError(f"state {folder} was made with seed {self.seed}, not {seed}")
+            raise StateError(
+                f"state {folder} was made with seed {self.seed}, not {seed}; its seed is fixed, so "
+                "choose another --state"
+            )

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tfrnet.core import files
-from tfrnet.core.errors import StateError
+from tfrnet.core.errors import DamagedError, StateError
 from tfrnet.core.lock import FolderLock
 from tfrnet.state import ledger
 from tfrnet.state.layout import Layout
@@ -22,15 +22,15 @@ class NewState:
         with file_errors(folder, "made"):
             if unexpected := self.layout.unexpected_files():
                 raise StateError(
-                    f"{folder} holds other files ({unexpected[0]}); a new state needs a folder "
-                    "of its own"
+                    f"{folder} holds other files ({unexpected[0]}); choose a new or empty "
+                    "folder for the state"
                 )
             files.make_folder(folder, files.PRIVATE_FOLDER)
             files.make_folder(self.layout.generations, files.PRIVATE_FOLDER)
             self._lock: FolderLock | None = FolderLock(folder)
         try:
             if self.layout.manifest.exists():
-                raise StateError(f"{folder} holds a state already")
+                raise StateError(f"{folder} holds a state already; choose a new folder")
             refuse_headless(self.layout)
         except BaseException:
             self._lock.release()
@@ -83,7 +83,7 @@ def refuse_headless(layout: Layout) -> None:
     else:
         lost = len(ledger.read(layout.ledger).entries) > 1
     if lost:
-        raise StateError(f"{layout.manifest} is missing: the state is damaged")
+        raise DamagedError(f"{layout.manifest} is missing: the state is damaged")
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tfrnet.core import files
-from tfrnet.core.errors import StateError
+from tfrnet.core.errors import DamagedError
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,11 @@ class Pointer:
             pointer = cls(**json.loads(data))
             sound = data == pointer.to_bytes() and pointer._is_of_its_types()
         except FileNotFoundError:
-            raise StateError(f"{path} is missing: the state is damaged") from None
+            raise DamagedError(f"{path} is missing: the state is damaged") from None
         except (ValueError, TypeError, RecursionError):
             sound = False
         if not sound:
-            raise StateError(f"{path} is damaged: it is not a pointer")
+            raise DamagedError(f"{path} is damaged: it is not a pointer")
         return pointer
 
     def _is_of_its_types(self) -> bool:

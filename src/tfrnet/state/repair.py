@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tfrnet.core.tensors import TensorState
 
 _ATTEMPTS = 3
-_RESTORE = "nothing else holds it, so the state cannot be repaired; restore a backup"
+_RESTORE = "the state cannot be repaired without it; restore a backup"
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,9 @@ def opened_for_repair(folder: Path, key: str | Path | None = None) -> Iterator[R
     """Keep all others from writing to a state while it is looked at and repaired."""
     layout = Layout(folder)
     if not (layout.manifest.exists() or layout.ledger.exists()):
-        raise StateError(f"{folder} holds no state (no manifest.json)")
+        raise StateError(
+            f"{folder} holds no state (no manifest.json); give its folder with --state"
+        )
     with _file_errors(folder):
         lock = FolderLock(folder)
     try:
@@ -120,7 +122,7 @@ class Repair:
         damaged = self._damaged = self._damaged_generations()
         strays = self._strays()
         problems = [*self._ledger_problems(), *damaged.values()]
-        problems += [f"{self._layout.generation(n)} is no part of the state" for n in strays]
+        problems += [f"{self._layout.generation(n)} does not belong to the state" for n in strays]
         if not problems:
             return Plan((), (), self._lines, None, self._history.generation, ())
         if 0 in damaged:
@@ -210,7 +212,10 @@ class Repair:
         for number in sorted(self._known.digests, reverse=True):
             if self._is_sound(number):
                 return number
-        raise StateError(f"no generation of {self._layout.folder} holds: {_RESTORE}")
+        raise StateError(
+            f"no generation of {self._layout.folder} is intact, so it cannot be repaired; "
+            "restore a backup"
+        )
 
     def _is_sound(self, number: int) -> bool:
         """Tell whether a generation's tensors are those that the ledger names."""
@@ -420,5 +425,5 @@ def _file_errors(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise StateError(
             f"state {folder} cannot be repaired: {error.strerror} ({error.filename or folder}); "
-            "run it again when that is mended"
+            "try again when that is fixed"
         ) from error

@@ -42,7 +42,7 @@ def restore(backup: Path, folder: Path) -> dict[str, Any]:
         for made in (Layout(partial).generations, partial):
             with suppress(OSError):
                 made.rmdir()
-        raise InputError(f"{folder} cannot be made: {error.strerror}") from error
+        raise InputError(f"{folder} cannot be written: {error.strerror}") from error
     try:
         _empty(partial)
         _extract(backup, partial)
@@ -51,7 +51,9 @@ def restore(backup: Path, folder: Path) -> dict[str, Any]:
         files.rename(partial, folder)
         files.fsync_folder(folder.parent)
     except OSError as error:
-        raise InputError(f"{folder} cannot be made: {error.strerror}; nothing was left") from error
+        raise InputError(
+            f"{folder} cannot be written: {error.strerror}; nothing was restored"
+        ) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
         lock.release()
@@ -68,7 +70,7 @@ def check(backup: Path) -> dict[str, Any]:
             if wanted is None:
                 raise InputError(f"{backup} is damaged: {member.name!r} does not belong in it")
             if {"size": member.size, "sha256": _digest(archive, member)} != wanted:
-                raise InputError(f"{backup} is damaged: {member.name} has another digest")
+                raise InputError(f"{backup} is damaged: the digest of {member.name} does not match")
     if awaited:
         raise InputError(f"{backup} is damaged: {min(awaited)} is missing")
     return contents
@@ -79,14 +81,14 @@ def _contents(
 ) -> dict[str, Any]:
     """Return the list that a backup begins with; another format is refused before all else."""
     if member is None or member.name != CONTENTS or not 0 < member.size <= _MOST_CONTENTS:
-        raise InputError(f"{backup} is no backup of a state")
+        raise InputError(f"{backup} is not a backup of a state")
     try:
         contents: dict[str, Any] = json.loads(_file(archive, member).read())
         kind, found, listed = contents["kind"], contents["format"], contents["files"]
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise InputError(f"{backup} is no backup of a state") from None
+        raise InputError(f"{backup} is not a backup of a state") from None
     if kind != KIND:
-        raise InputError(f"{backup} is no backup of a state")
+        raise InputError(f"{backup} is not a backup of a state")
     if found != FORMAT:
         raise InputError(
             f"{backup} has backup format {found}, and this version of tfrnet reads format "
@@ -155,4 +157,4 @@ def _read_errors(backup: Path) -> Iterator[None]:
     except IsADirectoryError:
         raise InputError(f"backup {backup} is a folder, not a file") from None
     except tarfile.TarError:
-        raise InputError(f"{backup} is no backup of a state, or is cut off") from None
+        raise InputError(f"{backup} is not a backup of a state, or is cut off") from None

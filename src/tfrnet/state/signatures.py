@@ -90,7 +90,9 @@ def _refuse_unsigned(entry: Mapping[str, Any], number: int, expected: str) -> No
     signer = entry.get("signer")
     if not expected:
         if signer is not None or "signature" in entry:
-            raise StateError(f"line {number} of the ledger is signed by a key that it never named")
+            raise StateError(
+                f"line {number} of the ledger is signed by a key that the ledger never introduced"
+            )
         return
     if signer is None:
         raise StateError(f"line {number} of the ledger is not signed")
@@ -105,14 +107,15 @@ def _refuse_unsigned(entry: Mapping[str, Any], number: int, expected: str) -> No
     if hashlib.sha256(canonical(hashed)).hexdigest() != entry["hash"]:
         raise StateError(f"line {number} of the ledger is not written as tfrnet writes it")
     if not _has_signed(expected, body, entry.get("signature")):
-        raise StateError(f"the signature of line {number} of the ledger is false")
+        raise StateError(f"the signature of line {number} of the ledger is invalid")
 
 
 def _refuse_uncountersigned(entry: Mapping[str, Any], number: int, successor: str) -> None:
     body = _without(entry, "hash", "signature", "countersignature")
     if not _has_signed(successor, body, entry.get("countersignature")):
         raise StateError(
-            f"line {number} of the ledger hands over to key {short(successor)}, which did not sign"
+            f"line {number} of the ledger hands over to key {short(successor)}, which did not "
+            "countersign it"
         )
 
 

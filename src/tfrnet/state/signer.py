@@ -30,14 +30,14 @@ class Signer:
         if in_force and in_force not in self._keys:
             if self._path is None:
                 raise StateError(
-                    f"state {self._folder} is signed by key {short(in_force)}; name the key's file "
+                    f"state {self._folder} is signed by key {short(in_force)}; give its file "
                     "with --key or TFRNET_KEY"
                 )
             key = self._hold(read_key(self._path))
             if key.public.text != in_force:
                 raise StateError(
                     f"{self._path} is key {short(key.public.text)}, but state {self._folder} is "
-                    f"signed by key {short(in_force)}"
+                    f"signed by key {short(in_force)}; give that one with --key"
                 )
         return self._keys.get(in_force)
 

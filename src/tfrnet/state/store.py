@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from tfrnet.core import files
 from tfrnet.core.clock import now
-from tfrnet.core.errors import InputError, StateError
+from tfrnet.core.errors import DamagedError, InputError, StateError
 from tfrnet.core.lock import FolderLock
 from tfrnet.core.signing import SigningKey, named_key
 from tfrnet.state import generation_file, ledger
@@ -95,7 +95,9 @@ class StateStore:
         signer = Signer(folder, named_key(key))
         if not cls.exists(folder):
             refuse_headless(Layout(folder))
-            raise StateError(f"{folder} holds no state (no manifest.json)")
+            raise StateError(
+                f"{folder} holds no state (no manifest.json); give its folder with --state"
+            )
         with file_errors(folder, "opened"):
             lock = FolderLock(folder) if write else None
             try:
@@ -227,7 +229,7 @@ class StateStore:
         except (OSError, ValueError):
             text, key = "", b""
         if not key or key.hex() != text or _digest(key) != self._key_digest:
-            raise StateError(f"{self.layout.key} is missing or damaged")
+            raise DamagedError(f"{self.layout.key} is missing or damaged")
         return key
 
     def load(self, generation: int | None = None) -> TensorState:
@@ -253,10 +255,11 @@ class StateStore:
             return self.read_file(number)
         except FileNotFoundError:
             if number == self.generation:
-                raise StateError(f"{path} is missing: the state is damaged") from None
+                raise DamagedError(f"{path} is missing: the state is damaged") from None
             kept = ", ".join(map(str, self.layout.numbers()))
             raise StateError(
-                f"generation {number} is no longer kept; there are: {kept} ({path.name} is missing)"
+                f"generation {number} is no longer kept; choose from {kept} ({path.name} is "
+                "missing)"
             ) from None
 
     def checked(self, number: int, data: bytes) -> TensorState:
@@ -268,7 +271,7 @@ class StateStore:
     def _refuse_damaged(self, number: int, digest: str) -> None:
         if digest != self.digest_of(number):
             path = self.layout.generation(number)
-            raise StateError(f"{path} is damaged: its digest is not the one in the ledger")
+            raise DamagedError(f"{path} is damaged: its digest is not the one in the ledger")
 
     def digest_of(self, number: int) -> str:
         """Return the digest of a generation's tensors, as the ledger has it."""
@@ -340,7 +343,9 @@ class StateStore:
     def rotate_key(self, path: Path) -> None:
         """Hand over to another key, made if it is not there; the old one signs that."""
         if not self.public_key:
-            raise InputError(f"state {self.layout.folder} is unsigned; 'tfrnet key sign' begins")
+            raise InputError(
+                f"state {self.layout.folder} is not signed; 'tfrnet key sign' signs it"
+            )
         key = self._signer.next_key(path)
         if key.public.text == self.public_key:
             raise InputError(f"{path} is the key that signs state {self.layout.folder} already")
@@ -496,7 +501,7 @@ class StateStore:
         try:
             position = Position.told_by(tail.entries[-1], tail.whole_bytes)
         except (KeyError, TypeError):
-            raise StateError(
+            raise DamagedError(
                 f"{self.layout.ledger} is damaged: its last line lacks what every line has"
             ) from None
         if position is None:  # a line of before: one pass over the whole ledger
@@ -511,7 +516,7 @@ class StateStore:
         try:
             return History.of(entries)
         except (KeyError, TypeError):
-            raise StateError(
+            raise DamagedError(
                 f"{self.layout.ledger} is damaged: a line lacks what every line has"
             ) from None
 
@@ -519,7 +524,7 @@ class StateStore:
         """See that the ledger begins with the making of this very state."""
         first = ledger.read_first(self.layout.ledger)
         if first.get("manifest") != self._manifest_digest:
-            raise StateError(
+            raise DamagedError(
                 f"{self.layout.manifest} is damaged: it is not the one that the state was made with"
             )
         self._key_digest = first.get("key", "")
@@ -541,14 +546,14 @@ class StateStore:
         """Say what is wrong with a ledger, a pointer or a generation that do not agree."""
         entries = ledger.read(self.layout.ledger).entries
         if not entries:
-            raise StateError(f"{self.layout.ledger} is damaged: it has no whole line")
+            raise DamagedError(f"{self.layout.ledger} is damaged: it has no whole line")
         path = self.layout.generation(pointer.generation)
         if entries[-1]["hash"] == pointer.head and not path.is_file():
-            raise StateError(f"{path} is missing: the state is damaged")
+            raise DamagedError(f"{path} is missing: the state is damaged")
         self._refuse_lines(len(entries), pointer.entries)
 
     def _refuse_lines(self, found: int, expected: int) -> NoReturn:
-        raise StateError(
+        raise DamagedError(
             f"{self.layout.ledger} is damaged: it has {found} lines, which are not those that "
             f"current.json was written for ({expected} lines)"
         )

@@ -35,7 +35,9 @@ def verify(
     """
     layout = Layout(folder)
     if not (layout.manifest.exists() or layout.ledger.exists()):
-        raise StateError(f"{folder} holds no state (no manifest.json)")
+        raise StateError(
+            f"{folder} holds no state (no manifest.json); give its folder with --state"
+        )
     try:
         store = StateStore.open(folder)
         _ = store.history  # the whole chain
@@ -61,7 +63,7 @@ def _base_model(manifest: Manifest) -> Check:
     """Say what of the base model a state is bound to; whether it fits is seen when it is loaded."""
     name = f"{bare_name(manifest.model)}, fingerprint {manifest.fingerprint[:12]}"
     if manifest.bound:
-        return Check("base model", True, f"{name}; bound are also {', '.join(manifest.bound)}")
+        return Check("base model", True, f"{name}; also bound: {', '.join(manifest.bound)}")
     return Check(
         "base model",
         True,

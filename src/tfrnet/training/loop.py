@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import torch
 
 from tfrnet.core.cost import Account
-from tfrnet.core.errors import InputError
+from tfrnet.core.errors import OVERFLOW_HINT, InputError
 from tfrnet.core.guard import judge
 from tfrnet.core.outcome import Outcome
 from tfrnet.core.stage import Report, Stage
@@ -129,8 +129,8 @@ class GradientUnlearner(Unlearner[TensorState]):
             forget_before = self._mean_loss(forget)
         if not math.isfinite(forget_before):
             raise InputError(
-                f"the loss on request {name!r} is {forget_before} before any step; "
-                "nothing was changed"
+                f"the loss on request {name!r} is {forget_before} before any step, so nothing was "
+                f"changed; {OVERFLOW_HINT}"
             )
         targets = self._targets(forget)
         with account.time("reference"):

@@ -168,5 +168,5 @@ RECIPES = {
 def find_recipe(name: str) -> Recipe:
     """Return a recipe by its name."""
     if name not in RECIPES:
-        raise InputError(f"unknown recipe {name!r}; the recipes are {', '.join(RECIPES)}")
+        raise InputError(f"unknown recipe {name!r}; choose from {', '.join(RECIPES)}")
     return RECIPES[name]

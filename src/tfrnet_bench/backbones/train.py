@@ -50,7 +50,9 @@ def train(
     `without` makes it an oracle: a model that never saw those items.
     """
     if without and not recipe.streams:
-        raise InputError(f"no stream forgets a part of {recipe.name}; --without is not for it")
+        raise InputError(
+            f"--without cannot be used with {recipe.name}, of which no stream forgets a part"
+        )
     rows = recipe.encoded(source, loaded.tokenizer, without, limit)
     model, epochs = finetune(loaded.model, rows, options, report)
     # Not the folder where this machine happens to keep the base model.

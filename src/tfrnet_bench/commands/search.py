@@ -33,12 +33,16 @@ def command(
         int, typer.Option(min=1, help="Settings to try per method, the same number for each.")
     ] = 12,
     objective: Annotated[
-        str, typer.Option(help="Score that guides the search: honest or paper.")
+        str,
+        typer.Option(
+            help="Score that guides the search: honest (requested items only, floored at "
+            "chance) or paper (the paper's)."
+        ),
     ] = "honest",
     model: bench_options.Backbone = "smollm2-tasks",
     workers: Annotated[int, typer.Option(min=1, help="Trials to run at the same time.")] = 1,
     minutes: Annotated[
-        float | None, typer.Option(min=0, help="End after this many minutes.", show_default=False)
+        float | None, typer.Option(min=0, help="Stop after this many minutes.", show_default=False)
     ] = None,
     batch_size: bench_options.EvalBatchSize = 64,
     data_dir: opt.DataDir = None,
@@ -68,7 +72,7 @@ def command(
     output = Output(as_json)
     leading = next((name for name in OBJECTIVES if name == objective), None)
     if leading is None:
-        raise InputError(f"--objective is {' or '.join(OBJECTIVES)}, not {objective!r}")
+        raise InputError(f"--objective must be {' or '.join(OBJECTIVES)}, not {objective!r}")
     chosen_methods = names(methods)
     if not chosen_methods:
         can_be, cannot = searchable()

@@ -23,7 +23,9 @@ def make_report(folder: Path, answers: Sequence[Mapping[str, str]] = ()) -> Page
     """
     if is_run_folder(folder):
         if answers:
-            raise InputError(f"{folder} is a bench run, which has answers of its own")
+            raise InputError(
+                f"{folder} is a bench run, whose page already shows its answers; leave out --texts"
+            )
         return bench_page(read_run(folder))
     if StateStore.exists(folder):
         return state_page(folder, answers)

@@ -104,7 +104,7 @@ class BenchPlan:
         for name in self.experiments:
             if name not in EXPERIMENTS:
                 raise InputError(
-                    f"unknown experiment {name!r}; there are {', '.join(EXPERIMENTS)} and all"
+                    f"unknown experiment {name!r}; choose from {', '.join(EXPERIMENTS)}, all"
                 )
         for stream in self.streams:
             check_stream(stream)
@@ -116,7 +116,7 @@ class BenchPlan:
                 )
         for name, values in vars(self).items():
             if name in ("experiments", "methods", "streams", "seeds") and not values:
-                raise InputError(f"no {name} are named")
+                raise InputError(f"{name} is empty; name at least one")
         for method in self.methods:
             with_preset(method, self.preset)  # raises if it has none of that name
 

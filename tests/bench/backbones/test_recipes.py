@@ -95,5 +95,5 @@ def test_a_merged_model_is_an_ordinary_folder(source, tiny_folder, tmp_path):
 
 
 def test_an_unknown_recipe_names_those_there_are():
-    with pytest.raises(InputError, match="the recipes are smollm2-tasks, smollm2-tofu-full"):
+    with pytest.raises(InputError, match="choose from smollm2-tasks, smollm2-tofu-full"):
         find_recipe("llama")

@@ -74,10 +74,10 @@ def test_checkpoints_are_the_quarters_of_a_stream():
     ("changes", "message"),
     [
         ({"experiments": ("nope",)}, "unknown experiment 'nope'"),
-        ({"streams": ("tofu",)}, "unknown forget task 'tofu'; choose arithmetic"),
+        ({"streams": ("tofu",)}, "unknown task 'tofu'; choose from arithmetic"),
         ({"seeds": (1000,)}, "seed 1000 cannot be reported"),
         ({"seeds": (-1,)}, "seed -1"),
-        ({"seeds": ()}, "no seeds"),
+        ({"seeds": ()}, "seeds is empty"),
         ({"methods": ("nope",)}, "unknown method 'nope'"),
         ({"preset": "paper"}, "asu has no preset 'paper'"),
     ],

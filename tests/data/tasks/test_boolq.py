@@ -56,7 +56,7 @@ def test_an_unknown_split_and_an_empty_file_are_refused(tmp_path):
 
 
 def test_an_unknown_task_and_an_option_of_a_task_without_any_are_refused():
-    with pytest.raises(InputError, match="unknown task 'boolk'; the tasks are arithmetic, boolq"):
+    with pytest.raises(InputError, match="unknown task 'boolk'; choose from arithmetic, boolq"):
         find_task("boolk")
     with pytest.raises(InputError, match="boolq takes no options"):
         find_task("boolq:short")

@@ -44,7 +44,7 @@ def test_a_request_is_about_one_author_and_what_stays_is_public(source):
 def test_files_that_are_no_lists_are_refused(tmp_path):
     folder = tmp_path / "knowundo"
     folder.mkdir()
-    for text, problem in (("{}", "does not hold a list"), ("[", "is not JSON")):
+    for text, problem in (("{}", "does not contain a list"), ("[", "is not JSON")):
         (folder / "full.json").write_text(text)
         with pytest.raises(InputError, match=problem):
             find_task("knowundo").load("unlearn_val", Source("folder", tmp_path))

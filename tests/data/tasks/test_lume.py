@@ -72,7 +72,7 @@ def test_real_people_are_never_a_stream_and_their_items_quote_nothing(source):
     assert not find_task("lume:stories").secret
     for item in items:
         assert SECRET not in f"{item.key} {item.group} {item.fields}"
-    with pytest.raises(InputError, match="unknown forget task 'lume:real'"):
+    with pytest.raises(InputError, match="unknown task 'lume:real'"):
         make_split("lume:real", 0, source, SMALL)
 
 

@@ -103,7 +103,7 @@ def test_the_weights_are_left_as_they_were_also_after_an_error() -> None:
 def test_layers_that_cannot_be_scored_are_refused() -> None:
     with PrunedEffect(tiny.make_model(), LoraOptions(4, 8)) as effect:
         refuse_unscored(effect, (0, 2))
-        with pytest.raises(InputError, match=r"layer 3 cannot be pruned.* has layers 0 to 2"):
+        with pytest.raises(InputError, match=r"layers names layer 3, but .* has layers 0 to 2"):
             refuse_unscored(effect, (1, 3))
         weight = effect.base_weight("model.layers.1.mlp.up_proj").requires_grad_(False)
         weight.data = weight.data.to(torch.int8)

@@ -19,7 +19,9 @@ def command(
     requests: Annotated[Path, typer.Option(help="JSON Lines file of the requests.")],
     out: Annotated[Path, typer.Option(help="New JSON Lines file for the suggestions.")],
     model: opt.Model = None,
-    max_new_tokens: Annotated[int, typer.Option(min=4, help="Maximum tokens of a line.")] = 24,
+    max_new_tokens: Annotated[
+        int, typer.Option(min=4, help="Maximum number of new tokens per line.")
+    ] = 24,
     batch_size: Annotated[int, typer.Option(min=1, help="Lines written at once.")] = 8,
     dtype: opt.Dtype = "auto",
     device: opt.Device = "auto",
@@ -37,7 +39,7 @@ def command(
 
     output = Output(as_json)
     if out.exists():
-        raise InputError(f"{out} exists already; choose another --out")
+        raise InputError(f"{out} exists already; choose a new file")
     wanted = read_requests(requests)
     prompts = anchor_prompts(wanted)
     loaded = load(
@@ -49,7 +51,7 @@ def command(
         texts = continue_texts(loaded, prompts, max_new_tokens, batch_size, one_line=True)
     found = anchors(wanted, prompts, texts)
     if not found:
-        raise InputError("the model wrote nothing that could be used; write retain data by hand")
+        raise InputError("the model wrote nothing usable; write the retain data by hand")
     lines = "".join(json.dumps(e.to_dict(), ensure_ascii=False) + "\n" for e in found)
     files.replace_file(out, lines.encode())
     output.say(f"wrote {out} ({len(found)} lines; read them before you use them)")

@@ -23,7 +23,7 @@ def command(
     A look at the very file that you ship: fewer bits can bring forgotten answers back.
     """
     if any(not text.strip() for text in prompt):
-        raise InputError("a prompt is empty")
+        raise InputError("--prompt is empty; give it some text")
     from tfrnet.export.llamacpp import continue_in_llamacpp, refuse_unreadable
 
     output = Output(as_json)

@@ -30,7 +30,7 @@ def command(
     data: Annotated[
         Path | None,
         typer.Option(
-            help="With --check: file of the request, to check that this is the data deleted.",
+            help="With --check: file of the request, to check that this data was deleted.",
             show_default=False,
         ),
     ] = None,
@@ -64,7 +64,7 @@ def command(
     output = Output(as_json)
     if check is None:
         if id is None or out is None:
-            raise InputError("give --id and --out for a certificate, or --check to check one")
+            raise InputError("give --id and --out to issue a certificate, or --check to check one")
         if data or public_key:
             raise InputError("--data and --public-key go with --check")
         _write(id, out, data_key, state or opt.DEFAULT_STATE, key, output)
@@ -72,7 +72,7 @@ def command(
     if id is not None or out is not None:
         raise InputError("--check takes no --id and no --out")
     if data_key and not data:
-        raise InputError("--data-key needs --data, the request that it is the key to")
+        raise InputError("--data-key needs --data, the file of the request")
     checks = _check(check, public_key, data, data_key, state)
     output.checks("certificate", {"certificate": str(check)}, checks)
     if failed := [each for each in checks if not each.passed]:
@@ -94,7 +94,8 @@ def _write(
     signing = Signer(state, named_key(key)).key_for(store.public_key)
     if signing is None:
         raise InputError(
-            f"state {state} is unsigned, so it cannot certify; 'tfrnet key sign' begins to sign it"
+            f"state {state} is not signed, so it cannot issue certificates; 'tfrnet key sign' "
+            "signs it"
         )
     certificate = make_certificate(store.manifest, store.entries, request_id, now(), signing)
     page = out.with_suffix(".html")
@@ -119,7 +120,10 @@ def _create(contents: dict[Path, bytes], modes: dict[Path, int]) -> None:
     from tfrnet.core import files
 
     if len({path.resolve() for path in contents}) < 2 + len(modes):
-        raise InputError("the certificate, its page (.html) and its key need names of their own")
+        raise InputError(
+            "the certificate, its page (.html) and its key need different names; "
+            "choose another --out or --data-key"
+        )
     for path in contents:
         if path.exists():
             raise InputError(f"{path} exists already; choose a new file")
@@ -165,7 +169,7 @@ def _find_request(data: Path, certificate: dict[str, Any]) -> Any:
     for request in read_requests(data):
         if request.id == wanted:
             return request
-    raise InputError(f"{data} holds no request {wanted!r}, which the certificate is of")
+    raise InputError(f"{data} does not contain request {wanted!r}, which the certificate is for")
 
 
 def _key_of(certificate: dict[str, Any], data_key: Path | None, state_key: bytes | None) -> bytes:

@@ -44,10 +44,12 @@ def command(
     facts = load_facts()
     topics = sorted({fact.topic for fact in facts})
     if topic not in topics:
-        raise InputError(f"unknown topic {topic!r}; the topics are {', '.join(topics)}")
+        raise InputError(f"unknown topic {topic!r}; choose from {', '.join(topics)}")
     parts = split(facts, topic)
     if not parts.same_topic:
-        raise InputError(f"topic {topic!r} has too few facts for five requests; try capitals")
+        raise InputError(
+            f"topic {topic!r} has too few facts for five requests; try --topic capitals"
+        )
     from tfrnet.demo.story import (
         Accuracies,
         Listener,

@@ -51,7 +51,7 @@ def command(
     ] = None,
     generation: Annotated[
         int | None,
-        typer.Option(min=0, help="Generation of the state.", show_default="the current one"),
+        typer.Option(min=0, help="Generation of the state to use.", show_default="the current one"),
     ] = None,
     limit: Annotated[
         int | None,
@@ -119,7 +119,10 @@ def command(
         ),
     ] = False,
     tofu_template: Annotated[
-        str, typer.Option(help="qa ('Question: ... Answer: ') or chat (the tokenizer's).")
+        str,
+        typer.Option(
+            help="Form of TOFU's prompts: qa ('Question: ... Answer: ') or chat (the tokenizer's)."
+        ),
     ] = "qa",
     tofu_boundary: Annotated[
         str,
@@ -129,7 +132,7 @@ def command(
         ),
     ] = "open-unlearning",
     tofu_forget: Annotated[
-        str, typer.Option(help="Which of TOFU's forget sets: 01, 05 or 10.")
+        str, typer.Option(help="TOFU's forget set: 01, 05 or 10 (2, 10 or 20 authors).")
     ] = "10",
     tofu_paraphrased: Annotated[
         bool, typer.Option("--tofu-paraphrased", help="Use TOFU's paraphrased questions.")
@@ -147,11 +150,15 @@ def command(
         bool,
         typer.Option(
             "--gradient-norm",
-            help="Add the white-box attack by gradient norm to privacy; a backward pass an answer.",
+            help="Add the white-box attack by gradient norm to privacy; it takes one backward "
+            "pass per answer.",
         ),
     ] = False,
     truth_ratio: Annotated[
-        str, typer.Option(help="geometric (OpenUnlearning), arithmetic, or probability.")
+        str,
+        typer.Option(
+            help="Form of the truth ratio: geometric (OpenUnlearning), arithmetic or probability."
+        ),
     ] = "geometric",
     data_dir: opt.DataDir = None,
     source: opt.DataSource = "auto",

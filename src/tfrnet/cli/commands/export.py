@@ -48,7 +48,7 @@ def command(
     ] = False,
     generation: Annotated[
         int | None,
-        typer.Option(min=0, help="Generation of the state.", show_default="the current one"),
+        typer.Option(min=0, help="Generation of the state to use.", show_default="the current one"),
     ] = None,
     dtype: opt.Dtype = "auto",
     device: opt.Device = "auto",

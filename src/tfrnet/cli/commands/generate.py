@@ -30,7 +30,7 @@ def command(
     model alone: what does it know? 'tfrnet chat' asks in the model's chat template.
     """
     if any(not text.strip() for text in prompt):
-        raise InputError("a prompt is empty")
+        raise InputError("--prompt is empty; give it some text")
     output = Output(as_json)
     with asked_model(
         state, untouched, generation, model, dtype, device, trust_remote_code, output

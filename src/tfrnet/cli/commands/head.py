@@ -27,7 +27,7 @@ def command(state: opt.State = opt.DEFAULT_STATE, key: opt.Key = None) -> int:
     path = named_key(key)
     signing = Signer(state, path).key_for(store.public_key) if path else None
     if signing is None:
-        why = "no key is given" if store.public_key else f"state {state} is unsigned"
+        why = "no key is given" if store.public_key else f"state {state} is not signed"
         output.note(f"this head is not signed: {why}")
     sys.stdout.write(canonical(make_head(store, now(), signing)).decode() + "\n")
     return 0

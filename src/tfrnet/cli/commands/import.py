@@ -38,7 +38,7 @@ def command(
 
     The mask is checked by its digest and the base model by its fingerprint. What the old state
     remembered besides the mask (trajectories, earlier requests) is not in an adapter: the new one
-    begins without, and its ledger says where the mask came from.
+    begins without it, and its ledger says where the mask came from.
     """
     from tfrnet.data.requests import read_examples
     from tfrnet.export.adapter_state import read_adapter
@@ -47,7 +47,7 @@ def command(
     output = Output(as_json)
     found = read_adapter(adapter)
     if StateStore.exists(state):
-        raise InputError(f"{state} holds a state already; an import makes a new one")
+        raise InputError(f"{state} holds a state already; name a new folder with --state")
     kept = read_examples(retain)
     watched = read_examples(guard) if guard else None
     name = model_name(model or _base_of(adapter, found.facts["base_model"]), None)

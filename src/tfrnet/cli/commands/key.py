@@ -42,9 +42,11 @@ def command(
     line of the ledger, signed by the old key; keep the old public key to check older lines.
     """
     if action not in ACTIONS:
-        raise InputError(f"unknown action {action!r}; the actions are {', '.join(ACTIONS)}")
+        raise InputError(f"unknown action {action!r}; choose from {', '.join(ACTIONS)}")
     if (new_key is not None) != (action == "rotate"):
-        raise InputError("'tfrnet key rotate' takes --new-key, and no other action does")
+        raise InputError(
+            "--new-key goes with 'tfrnet key rotate', which needs it, and with no other action"
+        )
     from tfrnet.core.signing import make_key, named_key
 
     path, output = named_key(key), Output(as_json)
@@ -72,7 +74,9 @@ def _print_public(path: Path | None, state: Path, output: Output) -> None:
     else:
         in_force = StateStore.open(state).public_key
         if not in_force:
-            raise InputError(f"state {state} is unsigned, so it has no public key")
+            raise InputError(
+                f"state {state} is not signed, so it has no public key; 'tfrnet key sign' signs it"
+            )
         public = PublicKey.from_text(in_force)
     if not output.as_json:
         sys.stdout.write(public.pem().decode())

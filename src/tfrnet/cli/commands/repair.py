@@ -14,7 +14,7 @@ from tfrnet.core.errors import InputError
 
 def command(
     state: opt.State = opt.DEFAULT_STATE,
-    yes: Annotated[bool, typer.Option("--yes", help="Repair without being asked.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Repair without asking first.")] = False,
     key: opt.Key = None,
     as_json: opt.AsJson = False,
 ) -> int:
@@ -45,7 +45,7 @@ def command(
         }
         if plan.problems and not _is_wanted(yes, as_json):
             output.result("repair", values | {"repaired": False, "replaced": None})
-            raise InputError("nothing was changed; --yes repairs the state as said")
+            raise InputError("nothing was changed; give --yes to repair the state as described")
         aside = repair.carry_out()
     if aside:
         output.say(

@@ -48,7 +48,12 @@ def submit(
 @command.command("list")
 def list_requests(
     state: Annotated[
-        str | None, typer.Option(help="Only those in this state.", show_default=False)
+        str | None,
+        typer.Option(
+            help="Only those that are pending, in_progress, completed, rejected, failed or "
+            "cancelled.",
+            show_default=False,
+        ),
     ] = None,
     url: Url = DEFAULT_URL,
     token: Token = None,

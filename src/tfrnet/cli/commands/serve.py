@@ -32,8 +32,8 @@ def command(
     follow: Annotated[
         Path | None,
         typer.Option(
-            help="Be a read-only replica: answer completions from the state in this folder, which "
-            "another process writes. Needs no retain data.",
+            help="Run as a read-only replica: answer completions from the state in this folder, "
+            "which another process writes. Needs no retain data.",
             show_default=False,
         ),
     ] = None,
@@ -77,13 +77,16 @@ def command(
     ] = None,
     webhook_hosts: Annotated[
         str,
-        typer.Option(help="Hosts whose webhooks may use plain http or a private network: a,b."),
+        typer.Option(
+            help="Hosts whose webhooks may use plain http or a private network, separated by "
+            "commas."
+        ),
     ] = "",
     max_queue: Annotated[int, typer.Option(min=1, help="Requests that may wait.")] = 10_000,
     max_batch: Annotated[int, typer.Option(min=1, help="Completions generated at once.")] = 16,
     max_waiting: Annotated[int, typer.Option(min=1, help="Completions that may wait.")] = 256,
     max_connections: Annotated[int, typer.Option(min=1, help="Connections at once.")] = 1000,
-    max_body: Annotated[int, typer.Option(min=1000, help="Bytes that a call may send.")] = 1 << 20,
+    max_body: Annotated[int, typer.Option(min=1000, help="Largest call, in bytes.")] = 1 << 20,
     rate: Annotated[
         float, typer.Option(min=0.1, help="Calls per second that one caller may make.")
     ] = 100.0,
@@ -119,7 +122,7 @@ def command(
         from tfrnet.serve.tokens import read_tokens
     except ImportError as error:
         raise InputError(
-            f"{error.name} is not installed; pip install 'tfrnet[serve]' brings it"
+            f"'tfrnet serve' needs the {error.name} package: pip install 'tfrnet[serve]'"
         ) from None
     if tokens is None and host not in _LOCAL:
         raise InputError(
@@ -127,7 +130,7 @@ def command(
             "'tfrnet token add' makes one"
         )
     if follow is None and retain is None:
-        raise InputError("--retain FILE is needed: without it nothing says what to keep")
+        raise InputError("--retain FILE is needed: it says what the model must keep")
     if tokens:
         read_tokens(tokens)
     output = Output(as_json=False)

@@ -21,7 +21,10 @@ def command(
     requests: Annotated[int, typer.Option(min=1, help="Number of requests.")] = 20,
     request_size: Annotated[int, typer.Option(min=1, help="Examples per request.")] = 8,
     evaluated: Annotated[
-        int, typer.Option(min=1, help="Items to evaluate, of the forgotten ones and held out.")
+        int,
+        typer.Option(
+            min=1, help="Items to evaluate: so many of the forgotten ones, and so many held out."
+        ),
     ] = 100,
     as_json: opt.AsJson = False,
 ) -> int:

@@ -25,7 +25,9 @@ def command(
         str | None,
         typer.Option("--id", help="Id of the request, for a plain text.", show_default=False),
     ] = None,
-    words: Annotated[int, typer.Option(min=5, help="Most words of a piece.")] = DEFAULT_WORDS,
+    words: Annotated[
+        int, typer.Option(min=5, help="Maximum number of words in a piece.")
+    ] = DEFAULT_WORDS,
     as_json: opt.AsJson = False,
 ) -> int:
     """Cut a passage to forget into pieces, at the ends of sentences.
@@ -35,7 +37,7 @@ def command(
     """
     output = Output(as_json)
     if out.exists():
-        raise InputError(f"{out} exists already; choose another --out")
+        raise InputError(f"{out} exists already; choose a new file")
     requests = _read(file, name)
     cut = [cut_request(request, words) for request in requests]
     lines = "".join(json.dumps(r.to_dict(), ensure_ascii=False) + "\n" for r in cut)

@@ -25,7 +25,10 @@ def add(
     tokens: Tokens,
     name: Name,
     scopes: Annotated[
-        str, typer.Option(help="What it allows: submit,approve,read,complete,admin.")
+        str,
+        typer.Option(
+            help="What it allows, separated by commas: submit,approve,read,complete,admin."
+        ),
     ] = "submit,read",
     days: Annotated[
         int | None, typer.Option(min=1, help="Days until it expires.", show_default=False)

@@ -55,7 +55,9 @@ class Arithmetic(Task):
         """Take the named sub-tasks, or the default mix."""
         for name in mix:
             if name not in FILES:
-                raise InputError(f"unknown arithmetic sub-task {name!r}; choose {', '.join(FILES)}")
+                raise InputError(
+                    f"unknown arithmetic sub-task {name!r}; choose from {', '.join(FILES)}"
+                )
         self.mix = mix or DEFAULT_MIX
 
     def _load(self, split: str, source: Source) -> list[Item]:

@@ -70,8 +70,8 @@ def divide(split: Split, limit: int | None) -> tuple[list[Item], list[Item]]:
     hidden = list(split.forget[count:])
     if limit is not None and limit > len(hidden):
         raise InputError(
-            f"a limit of {limit} is larger than the {len(hidden)} forgotten items "
-            f"that are left when an attacker holds {count}"
+            f"--limit {limit} is larger than the {len(hidden)} forgotten items that are left when "
+            f"an attacker holds {count}"
         )
     return list(split.forget[:count]), hidden[:limit]
 

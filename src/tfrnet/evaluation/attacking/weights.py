@@ -46,7 +46,8 @@ def folded(effect: Effect) -> Iterator[None]:
         for name in tensors:
             if name not in own:
                 raise InputError(
-                    f"{name} shares its values with another weight: no export is exact"
+                    f"{name} shares its values with another weight, so it cannot be exported "
+                    "exactly"
                 )
         with replaced(effect.model, tensors):
             yield

@@ -78,7 +78,7 @@ def zlib_score(log_probs: Numbers, answer_text: str) -> float:
 def min_k_score(log_probs: Numbers, k: float = 0.4) -> float:
     """Min-K%: the mean loss of the least likely share `k` of tokens; 0 without tokens."""
     if not 0 < k <= 1:
-        raise InputError(f"The share k of an attack must be above 0 and at most 1, not {k}")
+        raise InputError(f"the share k of an attack must be above 0 and at most 1, not {k}")
     if not len(log_probs):
         return 0.0
     values = np.sort(as_numbers(log_probs, "token log-probability"))
@@ -158,7 +158,7 @@ def bootstrap_privacy(
         raise InputError(NEEDS_ORACLE.format("PrivLeak"))
     wins_u, wins_r = _wins(*unlearned), _wins(*oracle)
     if wins_u.shape != wins_r.shape:
-        raise InputError("A paired interval needs both models measured on the same rows")
+        raise InputError("a paired interval needs both models measured on the same rows")
     generator = np.random.default_rng(seed)
     # Counts how often each item is drawn, so the AUCs of all resamples take two matrix products.
     members, others = (generator.multinomial(n, [1 / n] * n, resamples) for n in wins_u.shape)
@@ -190,7 +190,7 @@ def _oracle(auc_unlearned: float, auc_oracle: float | None, name: str) -> float:
     if auc_oracle is None:
         raise InputError(NEEDS_ORACLE.format(name))
     if not (0 <= auc_unlearned <= 1 and 0 <= auc_oracle <= 1):
-        raise InputError(f"An AUC is from 0 to 1; {auc_unlearned} and {auc_oracle} are not both")
+        raise InputError(f"an AUC is from 0 to 1; {auc_unlearned} and {auc_oracle} are not both")
     return auc_oracle
 
 

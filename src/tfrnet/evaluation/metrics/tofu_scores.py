@@ -49,7 +49,7 @@ def as_numbers(values: Numbers, name: str) -> NDArray[np.float64]:
     """Return the values as an array; raise if there are none or one is NaN."""
     array = np.asarray(values, dtype=np.float64)
     if not array.size or np.isnan(array).any():
-        raise InputError(f"There must be at least one {name}, and none that is not a number")
+        raise InputError(f"there must be at least one {name}, and none that is not a number")
     return array
 
 
@@ -81,7 +81,7 @@ def truth_ratio(
             ratio = float(np.exp(margins.mean()))
     if math.isnan(ratio):
         raise InputError(
-            "A truth ratio needs losses that are numbers, and not infinite on both sides"
+            "a truth ratio needs losses that are numbers, and not infinite on both sides"
         )
     return 1 / (1 + ratio) if variant == "probability" else ratio
 
@@ -171,7 +171,7 @@ def _scorer() -> RougeScorer:
 def _matches(predictions: Tokens, labels: Tokens) -> NDArray[np.bool_]:
     if len(predictions) != len(labels) or not len(labels):
         raise InputError(
-            f"Memorisation needs one prediction per answer token and at least one token; "
+            f"memorisation needs one prediction per answer token and at least one token; "
             f"there are {len(predictions)} predictions and {len(labels)} tokens"
         )
     return np.equal(predictions, labels)

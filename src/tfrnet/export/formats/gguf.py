@@ -35,7 +35,7 @@ class Gguf(Format):
         super().refuse(method, options)
         known = [*_CONVERTED, *_QUANTISED]
         if options.quant not in known:
-            raise InputError(f"unknown --quant {options.quant!r}; there are {', '.join(known)}")
+            raise InputError(f"unknown --quant {options.quant!r}; choose from {', '.join(known)}")
         if find_spec(_CONVERTER) is None:
             raise InputError(
                 "writing GGUF files needs llama.cpp's converter: pip install 'tfrnet[llamacpp]'"
@@ -95,7 +95,7 @@ def _convert(dense: Path, target: Path, kind: str) -> None:
     options = ["--outtype", kind, "--outfile", str(target), "--model-name", "unlearned"]
     # In a process of its own: the converter sets up logging and torch for itself.
     command = [sys.executable, "-m", _CONVERTER, str(dense), *options]
-    _run(command, target, "llama.cpp's converter does not take this model")
+    _run(command, target, "llama.cpp's converter does not support this model")
 
 
 def _run(command: list[str], target: Path, problem: str) -> None:

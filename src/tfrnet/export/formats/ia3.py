@@ -28,8 +28,8 @@ class IA3(Format):
         """Raise for a method without a mask."""
         if not method.config_class.has_mask:
             raise InputError(
-                f"method {method.method} has no mask, so its states are no (IA)3 adapter; "
-                "use --format dense"
+                f"method {method.method} has no mask, so its states cannot become an (IA)3 "
+                "adapter; use --format dense"
             )
         super().refuse(method, options)
 

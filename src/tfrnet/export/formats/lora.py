@@ -39,8 +39,8 @@ class Lora(Format):
             return write_adapter(job, folder, _config_of(effect), _factors_of(effect))
         if not isinstance(effect, ChannelMask):
             raise InputError(
-                f"this state of {job.origin.method} is trained weights, which no LoRA adapter of "
-                "low rank equals; use --format dense"
+                f"this state of {job.origin.method} holds trained weights, which a LoRA adapter of "
+                "low rank cannot reproduce; use --format dense"
             )
         changed = _changed(effect)
         rank = _rank(changed, job.options.rank)

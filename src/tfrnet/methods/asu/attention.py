@@ -28,10 +28,11 @@ def smoothed_attention(
     wanted = range(len(blocks)) if layers is None else sorted(layers)
     if outside := [i for i in wanted if i >= len(blocks)]:
         raise InputError(
-            f"layer {outside[0]} cannot be smoothed; the model has {len(blocks)}, from 0"
+            f"smoothed_layers names layer {outside[0]}, but {type(model).__name__} has layers 0 to "
+            f"{len(blocks) - 1}"
         )
     if not wanted:
-        raise InputError("no layer to smooth is named, so the teacher would be the model itself")
+        raise InputError("smoothed_layers is empty, so the teacher would be the model itself")
     found: list[Any] = [attention for i in wanted for attention in _attentions(blocks[i])]
     if not found:
         raise InputError(

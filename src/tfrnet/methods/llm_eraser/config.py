@@ -56,7 +56,9 @@ class LLMEraserConfig(TrainingSettings):
                 "an adapter; use trained=lora"
             )
         if self.layers is not None and not self.layers:
-            raise InputError("layers names none to prune; to only train, set budget=0")
+            raise InputError(
+                "layers is empty, so nothing would be pruned; to train only, set budget=0"
+            )
         super().__post_init__()
 
 

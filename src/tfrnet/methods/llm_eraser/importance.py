@@ -17,8 +17,8 @@ def refuse_unscored(effect: PrunedEffect, layers: Sequence[int]) -> None:
     for number in layers:
         if number >= len(effect.mlps):
             raise InputError(
-                f"layer {number} cannot be pruned: {type(effect.model).__name__} has layers 0 "
-                f"to {len(effect.mlps) - 1}; set layers to some of them"
+                f"layers names layer {number}, but {type(effect.model).__name__} has layers 0 to "
+                f"{len(effect.mlps) - 1}"
             )
         for part in CHANNEL_DIM:
             name = effect.mlps[number].projection(part)

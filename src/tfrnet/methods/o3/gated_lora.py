@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from tfrnet.core.errors import InputError
+from tfrnet.core.errors import OVERFLOW_HINT, InputError
 from tfrnet.core.tensors import State
 from tfrnet.methods.o3.detector import Detector, DetectorSettings
 from tfrnet.methods.o3.prompt_memory import Memory, prompt_key
@@ -149,8 +149,8 @@ class GatedLoraEffect(LoraEffect):
         features = torch.cat(found)
         if not bool(torch.isfinite(features).all()):
             raise InputError(
-                "the model's hidden states are not finite, so o3 cannot tell prompts apart; a "
-                "model that overflows in half precision needs bfloat16 or float32"
+                "the model's hidden states are not finite, so o3 cannot tell prompts apart; "
+                f"{OVERFLOW_HINT}"
             )
         return features
 

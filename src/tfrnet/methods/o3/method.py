@@ -87,8 +87,8 @@ class O3(AnswerUnlearner):
             for number, example in enumerate(request.examples, start=1):
                 if not example.prompt.strip():
                     raise InputError(
-                        f"request {request.id!r}, example {number} has no prompt, by which o3 "
-                        "recognises forgotten data"
+                        f"request {request.id!r}, example {number} has no prompt, and o3 "
+                        "recognises what to forget by its prompt; give prompt and answer"
                     )
         return super().prepare(requests)
 

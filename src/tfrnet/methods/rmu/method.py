@@ -133,12 +133,17 @@ def _trained_modules(model: PreTrainedModel, config: RMUConfig) -> list[str]:
     if wanted is None:
         wanted = tuple(range(max(0, config.layer - 2), config.layer + 1))
     if not wanted:
-        raise InputError("trained_layers names no layer, so RMU has nothing to train")
+        raise InputError(
+            "trained_layers is empty, so RMU has nothing to train; name at least one layer"
+        )
     names = {module: name for name, module in model.named_modules()}
     found = []
     for number in wanted:
         if number > config.layer:
-            raise InputError(f"trained layer {number} comes after the steered layer {config.layer}")
+            raise InputError(
+                f"trained_layers names layer {number}, which comes after the steered layer "
+                f"{config.layer}"
+            )
         inside = dict(layers[number].named_modules())
         if config.trained_module not in inside:
             known = [name for name, module in inside.items() if hasattr(module, "weight")]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from tfrnet.core.cost import Account
-from tfrnet.core.errors import InputError
+from tfrnet.core.errors import OVERFLOW_HINT, InputError
 from tfrnet.core.stage import StepReport
 from tfrnet.data.examples import Encoded
 from tfrnet.masking.mask import ChannelMask
@@ -120,6 +120,10 @@ class TrialModel:
 
 def _refuse_non_finite(scores: ChannelScores, what: str) -> None:
     if not math.isfinite(scores.loss):
-        raise InputError(f"the loss on {what} is {scores.loss}; nothing was changed")
+        raise InputError(
+            f"the loss on {what} is {scores.loss}, so nothing was changed; {OVERFLOW_HINT}"
+        )
     if not bool(torch.isfinite(scores.square).all()):
-        raise InputError(f"the gradient on {what} is not finite; nothing was changed")
+        raise InputError(
+            f"the gradient on {what} is not finite, so nothing was changed; {OVERFLOW_HINT}"
+        )

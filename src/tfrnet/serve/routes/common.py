@@ -33,7 +33,7 @@ def needs(scope: Scope) -> Any:
         if caller.is_expired:
             raise Problem(401, "the token has expired", ask)
         if not caller.allows(scope):
-            raise Problem(403, f"the token has not the scope {scope}")
+            raise Problem(403, f"the token lacks the scope {scope}")
         return caller
 
     return Depends(caller_with_scope)

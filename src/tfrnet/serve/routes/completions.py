@@ -51,7 +51,7 @@ async def _answer(
 ) -> Response:
     untouched = refuse_unknown_model(sent.model, service.name)
     if untouched and not caller.allows("admin"):
-        raise Problem(403, "the untouched model is for tokens with the scope admin")
+        raise Problem(403, "the untouched model needs a token with the scope admin")
     job = Job(service.engine, service.encoder, sent, sent.model or service.name)
     await job.begin(untouched)
     if not sent.stream:

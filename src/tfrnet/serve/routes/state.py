@@ -84,7 +84,7 @@ async def rollback(sent: RollbackIn, service: TheService, caller: Admin) -> Roll
     primary = service.needed_primary
     kept = primary.session.store.layout.numbers()
     if sent.to not in kept:
-        raise Problem(409, f"generation {sent.to} is not kept; there are: {_listed(kept)}")
+        raise Problem(409, f"generation {sent.to} is not kept; choose from {_listed(kept)}")
     try:
         made = await asyncio.wrap_future(primary.worker.rollback(sent.to))
     except StateError as error:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from tfrnet.core.errors import InputError
+from tfrnet.core.errors import OVERFLOW_HINT, InputError
 from tfrnet.data.examples import Encoded
 from tfrnet.methods.tfr.scoring import ScoreOptions
 from tfrnet.methods.tfr.steps.levels import AnswerOdds, Form, Goal, key_of
@@ -67,5 +67,8 @@ class Reference:
         measure = AnswerOdds({key_of(example): goal for example in self.examples})
         odds = measure.measured(model, self.examples, options)
         if not bool(odds.isfinite().all()):
-            raise InputError("the loss on the reference data is not finite; nothing was changed")
+            raise InputError(
+                "the loss on the reference data is not finite, so nothing was changed; "
+                f"{OVERFLOW_HINT}"
+            )
         return odds
