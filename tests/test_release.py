@@ -109,7 +109,7 @@ def test_the_page_on_pypi_has_links_that_work_there(monkeypatch: pytest.MonkeyPa
     build.Page(str(ROOT), {}).update(metadata)
     links = re.findall(r"\]\(([^)\s]+)\)", metadata["readme"]["text"])
     assert "https://git.example/some/where/blob/main/docs/security.md" in links
-    assert "https://git.example/some/where/raw/main/docs/demo.png" in links
+    assert "https://git.example/some/where/raw/main/docs/pictures/terminal.svg" in links
     assert [link for link in links if not link.startswith(("https://", "#"))] == []
     assert metadata["urls"]["Issues"] == "https://git.example/some/where/issues"
     monkeypatch.delenv("GITHUB_REPOSITORY")
