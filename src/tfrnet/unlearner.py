@@ -61,7 +61,8 @@ class Unlearner(ABC, Generic[S]):
     commits to disk in between.
 
     To add a method, assign a subclass to `METHOD` in a module of `tfrnet.methods` or of an entry
-    point of that group. It defines the class variables below, `attach`, and `_propose`.
+    point of that group. It defines the class variables below, `attach`, `read_state` and
+    `_propose`, and sets `effect` (from `attach`) and `state` when it is made.
 
     Without retain data (None) a state can be used, and `forget` must be given the data. `reference`
     are examples like those of the requests that the model never saw, for settings that use them.

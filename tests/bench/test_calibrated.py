@@ -19,6 +19,10 @@ LINES = (FOLDER / "results" / "research" / "calibrated.jsonl").read_text().split
 CELLS: list[dict[str, Any]] = [json.loads(line) for line in LINES]
 MEASURED = [cell for cell in CELLS if "error" not in cell]
 STREAMS = [cell for cell in MEASURED if "honest" in cell]
+NEIGHBOURS: list[dict[str, Any]] = [
+    json.loads(line)
+    for line in (FOLDER / "results/research/calibrated-neighbours.jsonl").read_text().splitlines()
+]
 # Settings that did not help, or are constants now.
 DROPPED = {"secret_tokens", "level_rivals"}
 
@@ -45,6 +49,16 @@ def test_tofus_row_is_that_of_its_cell(cell):
         return
     retain = cell["sets"]["retain"]["probability"]
     assert any(cell["candidate"] in line and f"{retain:.3f}" in line for line in PAGE.splitlines())
+
+
+@pytest.mark.parametrize("run", NEIGHBOURS, ids=lambda run: f"{run['variant']}-{run['requests']}")
+def test_a_row_of_the_demo_is_that_of_its_run(run):
+    start = f"{run['variant']}{' after two requests' if run['requests'] == 2 else ':'}"
+    row = next(line for line in PAGE.splitlines() if line.replace("*", "").startswith(f"| {start}"))
+    accuracy = list(run["accuracy"].values())
+    figures = [f"{accuracy[0]:.1f} %", f"{accuracy[1]:.1f} %", f"{run['guard'][1]:.3f}"]
+    figures += [f"{run['fluency']['perplexity_ratio']:.2f}", f"| {run['cpu_seconds']:.0f} |"]
+    assert [figure for figure in figures if figure not in row.replace("*", "")] == []
 
 
 def test_the_presets_means_are_those_of_its_cells():

@@ -14,7 +14,12 @@ from tfrnet_bench.search.rows import read_rows
 ROOT = Path(__file__).parents[2]
 RUNS = ROOT / "benchmarks" / "results" / "research"
 # These have a page of their own: test_calibrated.py.
-OWN_PAGE = {"calibrated.jsonl", "calibrated-leads.jsonl", "calibrated-report.jsonl"}
+OWN_PAGE = {
+    "calibrated.jsonl",
+    "calibrated-leads.jsonl",
+    "calibrated-neighbours.jsonl",
+    "calibrated-report.jsonl",
+}
 LOG = (ROOT / "benchmarks" / "notebook" / "research.md").read_text()
 
 

@@ -18,6 +18,7 @@ OURS = {
     "made_up/parts/two_words.py": "PART = 'a file'",
     "made_up/parts/folder/__init__.py": "",
     "made_up/parts/folder/part.py": "PART = 'a folder'",
+    "made_up/parts/folder/config.py": "CONFIG = 'of a folder'",
     "made_up/parts/whole/__init__.py": "PART = 'a folder that says it itself'",
 }
 THEIRS = {
@@ -134,3 +135,12 @@ def test_every_part_of_ours_can_be_loaded_and_knows_its_name(place: str, registr
     for name, part in found.items():
         own = getattr(part, "method", getattr(part, "name", name))
         assert own == name
+
+
+@pytest.mark.parametrize("name", ["two-words", "whole", "module", "unknown"])
+def test_a_single_file_has_no_other_part(parts: Registry, name: str):
+    assert parts.find_part(name, "config") is None
+
+
+def test_another_part_of_a_folder_is_found(parts: Registry):
+    assert parts.find_part("folder", "config") == "of a folder"

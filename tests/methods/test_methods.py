@@ -11,8 +11,9 @@ import torch
 from tests import tiny
 from tfrnet.core.errors import InputError
 from tfrnet.method import find_method, method_names
+from tfrnet.training.loop import GradientUnlearner
 
-TRAINED = [name for name in method_names() if name != "tfr"]
+TRAINED = [name for name in method_names() if issubclass(find_method(name), GradientUnlearner)]
 BOTH = [name for name in TRAINED if name not in ("llm-eraser", "o3")]
 VARIANTS = [(name, "full") for name in BOTH] + [(name, "lora") for name in TRAINED]
 USUAL = [(name, "full" if name in BOTH else "lora") for name in TRAINED]

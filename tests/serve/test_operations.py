@@ -406,7 +406,7 @@ def test_an_unsigned_state_cannot_certify(shared: Running) -> None:
     shared.ended("plain")
     answer = shared.client.get("/v1/requests/plain/certificate")
     assert answer.status_code == 409
-    assert "unsigned" in answer.json()["detail"]
+    assert "not signed" in answer.json()["detail"]
 
 
 # The command after a commit

@@ -65,7 +65,9 @@ class Registry:
         None if the plugin is a single file, or of another package.
         """
         place = self._own().get(name)
-        if place is None or find_spec(f"{place}.{part}") is None:
+        spec = find_spec(place) if place else None
+        is_folder = spec is not None and spec.submodule_search_locations is not None
+        if not is_folder or find_spec(f"{place}.{part}") is None:
             return None
         return getattr(import_module(f"{place}.{part}"), part.upper())
 

@@ -185,4 +185,7 @@ def _some(rows: Sequence[TofuRow], options: Options, name: str) -> Sequence[Tofu
 
 def _check_limit(limit: int | None, available: int, what: str) -> None:
     if limit is not None and limit > available:
-        raise InputError(f"{limit} items are asked for, but {what} has only {available}")
+        raise InputError(
+            f"{limit} items are asked for, but {what} has only {available}; "
+            "choose a smaller --limit"
+        )

@@ -31,9 +31,10 @@ def command(
     """Draw the requests, retain data, guard data and evaluation items of one stream.
 
     The items to keep come from the same task and from arithmetic, OpenBookQA and BoolQ, whose data
-    is needed too. Writes requests.jsonl, retain.jsonl and guard.jsonl for 'tfrnet run', and
-    split.json, a list of rows and digests for 'tfrnet eval --split'. No held-out item shares a
-    passage, question or pair of operands with an item that is forgotten or kept.
+    is needed too, except for a task that stands alone, such as lume. Writes requests.jsonl,
+    retain.jsonl and guard.jsonl for 'tfrnet run', and split.json, a list of rows and digests for
+    'tfrnet eval --split'. No held-out item shares a passage, question or pair of operands with an
+    item that is forgotten or kept.
     """
     from tfrnet.data.protocol import Sizes, make_split
     from tfrnet.data.sources import Source
@@ -46,7 +47,7 @@ def command(
     split = make_split(task, seed, Source(source, data_dir), sizes)
     write_split(split, out)
     counts = {name: len(items) for name, items in split.parts().items()}
-    output.say(f"{out}: {requests} requests of {request_size}, task {task}, seed {seed}")
+    output.say(f"{out}: {requests} requests of {split.request_size}, task {task}, seed {seed}")
     for name, count in counts.items():
         output.say(f"  {name:<22}{count:>5}")
     output.say(
