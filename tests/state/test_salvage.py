@@ -98,7 +98,11 @@ def test_a_lost_pointer_is_written_anew_and_nothing_is_lost(folder: Path, damage
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("head", 7), ("head", None), ("head", ["x"]), ("generation", "1"), ("entries", True)],
+    [
+        *(("head", value) for value in (7, None, ["x"], "\ud800")),
+        ("generation", "1"),
+        ("entries", True),
+    ],
 )
 def test_a_pointer_of_other_types_is_damage_and_no_crash(
     folder: Path, name: str, value: object

@@ -39,7 +39,7 @@ class Pointer:
 
     def _is_of_its_types(self) -> bool:
         numbers = type(self.generation) is int and type(self.entries) is int
-        return numbers and isinstance(self.head, str) and self.entries > 0
+        return numbers and self.entries > 0 and isinstance(self.head, str) and self.head.isascii()
 
     def to_bytes(self) -> bytes:
         """Return it as it stands in its file."""
