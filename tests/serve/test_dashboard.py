@@ -80,8 +80,9 @@ def test_a_request_is_sent_watched_and_certified(page: Any, running: Running) ->
     mine = page.locator("#requests tr", has_text="from <b>here</b>")
     mine.locator(".completed").wait_for()
     assert "forget loss" in mine.inner_text()
-    assert page.locator("#losses svg polyline").count() == 3
-    assert page.locator("#strength svg polyline").count() == 2
+    # The charts follow the row: they are drawn once the history has been fetched too.
+    sync_api.expect(page.locator("#losses svg polyline")).to_have_count(3)
+    sync_api.expect(page.locator("#strength svg polyline")).to_have_count(2)
     with page.expect_download() as download:
         mine.get_by_role("button", name="Certificate").click()
     certificate = json.loads(Path(download.value.path()).read_text())
