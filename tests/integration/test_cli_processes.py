@@ -12,8 +12,10 @@ import time
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
 from tests.integration.commands import Files, Tfrnet
+from tfrnet.cli.main import COMMANDS, build_app
 from tfrnet.method import method_names
 from tfrnet.state.store import StateStore
 
@@ -63,9 +65,10 @@ def test_commands_that_look_at_a_state_do_not_load_torch(command: str, files: Fi
     answers_at_once(as_command(command, "--state", files.state), {"torch", "transformers"})
 
 
-@pytest.mark.parametrize("method", method_names())
-def test_settings_do_not_load_torch(method: str) -> None:
-    answers_at_once(as_command("settings", "--method", method), {"torch", "transformers"})
+def test_settings_do_not_load_torch() -> None:
+    calls = [f"command({name!r})" for name in method_names()]
+    code = "\n".join(["from tfrnet.cli.commands.settings import command", *calls])
+    answers_at_once(code, {"torch", "transformers"})
 
 
 def as_command(*arguments: object) -> str:
@@ -100,6 +103,13 @@ def test_the_help_names_every_command(tfrnet: Tfrnet) -> None:
     commands = ["forget", "run", "status", "history", "verify", "rollback"]
     commands += ["export", "generate", "demo"]
     assert [command for command in commands if command not in result.out] == []
+
+
+def test_only_the_command_asked_for_is_set_up() -> None:
+    assert list(get_command(build_app("status")).commands) == ["status"]
+    everything = set(COMMANDS.names())
+    for asked in ("", "--help", "no-such-command"):
+        assert set(get_command(build_app(asked)).commands) == everything
 
 
 def test_help_takes_under_a_second_from_the_shell() -> None:
