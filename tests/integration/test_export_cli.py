@@ -14,6 +14,7 @@ from transformers import AutoModelForCausalLM
 
 from tests import tiny
 from tests.integration.commands import Files, Tfrnet
+from tfrnet.core.signing import read_key
 from tfrnet.export import FORMATS
 from tfrnet.method_state import mask_of, verify_state
 from tfrnet.state.store import StateStore
@@ -139,6 +140,21 @@ def test_an_import_makes_a_state_with_the_same_mask_to_go_on_from(
     further = tfrnet("forget", "--request", files.request, *files.opening(new))
     assert further.code == 0, further.err
     assert tfrnet("rollback", "--to", 0, "--state", new).code == 0
+
+
+def test_an_import_is_signed_by_the_key_that_is_given(
+    tfrnet: Tfrnet, files: Files, adapter: Path, tmp_path: Path
+) -> None:
+    new, key = tmp_path / "new", tmp_path / "key.pem"
+    options = ["--retain", files.retain, "--state", new]
+    inside = tfrnet("import", adapter, *options, "--key", new / "key.pem")
+    assert (inside.code, "lies in the state that it signs" in inside.error) == (2, True)
+    assert not new.exists()
+    assert tfrnet("import", adapter, *options, "--key", key).code == 0
+    store = StateStore.open(new)
+    assert store.entries[-1]["kind"] == "import"
+    assert store.public_key == read_key(key).public.text
+    assert all(check.passed for check in verify_state(new))
 
 
 def test_a_changed_adapter_is_not_imported(

@@ -32,22 +32,26 @@ def command(
     dtype: opt.Dtype = "auto",
     device: opt.Device = "auto",
     trust_remote_code: opt.TrustRemoteCode = False,
+    key: opt.Key = None,
     as_json: opt.AsJson = False,
 ) -> int:
     """Make a new state of an (IA)3 adapter, to go on forgetting from it.
 
     The mask is checked by its digest and the base model by its fingerprint. What the old state
     remembered besides the mask (trajectories, earlier requests) is not in an adapter: the new one
-    begins without it, and its ledger says where the mask came from.
+    begins without it, and its ledger says where the mask came from. With --key that is signed.
     """
+    from tfrnet.core.signing import named_key
     from tfrnet.data.requests import read_examples
     from tfrnet.export.adapter_state import read_adapter
+    from tfrnet.state.signer import Signer
     from tfrnet.state.store import StateStore
 
     output = Output(as_json)
     found = read_adapter(adapter)
     if StateStore.exists(state):
         raise InputError(f"{state} holds a state already; name a new folder with --state")
+    Signer(state, named_key(key)).check("")
     kept = read_examples(retain)
     watched = read_examples(guard) if guard else None
     name = model_name(model or _base_of(adapter, found.facts["base_model"]), None)
@@ -55,7 +59,7 @@ def command(
     from tfrnet.models.fingerprint import fingerprint
 
     found.refuse_other_model(name, fingerprint(loaded.model))
-    digest = _take_in(found, loaded, name, state, kept, watched)
+    digest = _take_in(found, loaded, name, state, kept, watched, key)
     changed = int((found.mask != 1).sum())
     output.say(f"imported {adapter} as generation 1 of {state}: {changed} changed channels")
     output.result("import", {"state": str(state), "adapter": str(adapter), "digest": digest})
@@ -78,6 +82,7 @@ def _take_in(
     state: Path,
     retain: list[Example],
     guard: list[Example] | None,
+    key: Path | None,
 ) -> str:
     """Make the state; if that fails there is none. Return its digest."""
     from tfrnet.method import find_method
@@ -95,6 +100,7 @@ def _take_in(
             method=method.method,
             config=config,
             seed=facts["seed"],
+            key=key,
             model_name=name,
         ) as session:
             made = True

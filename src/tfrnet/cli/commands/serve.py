@@ -21,19 +21,14 @@ _LOCAL = ("127.0.0.1", "localhost", "::1")
 
 
 def command(
-    retain: Annotated[
-        Path | None,
-        typer.Option(
-            help="JSON Lines file with examples that the model must keep.", show_default=False
-        ),
-    ] = None,
+    retain: opt.RetainOrOwn = None,
     state: opt.State = opt.DEFAULT_STATE,
     model: opt.Model = None,
     follow: Annotated[
         Path | None,
         typer.Option(
             help="Run as a read-only replica: answer completions from the state in this folder, "
-            "which another process writes. Needs no retain data.",
+            "which another process writes.",
             show_default=False,
         ),
     ] = None,
@@ -129,8 +124,6 @@ def command(
             f"--host {host} is open to other machines, so it needs --tokens FILE; "
             "'tfrnet token add' makes one"
         )
-    if follow is None and retain is None:
-        raise InputError("--retain FILE is needed: it says what the model must keep")
     if tokens:
         read_tokens(tokens)
     output = Output(as_json=False)
@@ -163,7 +156,6 @@ def command(
         )
         service = open_replica(loaded, follow, service_options, log)
     else:
-        assert retain is not None
         session_options = opt.SessionOptions(
             retain=retain,
             state=state,
