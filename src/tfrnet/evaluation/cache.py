@@ -21,7 +21,7 @@ from typing import Any
 
 import tfrnet
 from tfrnet.core import files
-from tfrnet.models.gguf import cache_folder
+from tfrnet.models.cache import cache_folder
 
 # Increased when the meaning of an entry changes.
 _FORMAT = 2

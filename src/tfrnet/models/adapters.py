@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
-import tempfile
 from pathlib import Path
 
 import torch
 
 from tfrnet.core import strict_json
 from tfrnet.core.errors import InputError
-from tfrnet.models.gguf import cache_folder
+from tfrnet.models.cache import cache_folder, new_model
 
 CONFIG = "adapter_config.json"
 _WEIGHTS = "adapter_model.safetensors"
@@ -40,22 +38,18 @@ def merged_adapter(adapter: Path, base: str, trust_remote_code: bool = False) ->
     from peft import PeftModel
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=".merging-", dir=target.parent))
     try:
-        model = AutoModelForCausalLM.from_pretrained(
-            base, dtype=torch.float32, trust_remote_code=trust_remote_code
-        )
-        merged = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload()
-        merged.save_pretrained(partial)
-        tokenizer = AutoTokenizer.from_pretrained(base, trust_remote_code=trust_remote_code)
-        tokenizer.save_pretrained(partial)
-        # The rename is atomic; if another process was faster, its copy is just as good.
-        if not target.is_dir():
-            partial.rename(target)
+        with new_model(target) as folder:
+            model = AutoModelForCausalLM.from_pretrained(
+                base, dtype=torch.float32, trust_remote_code=trust_remote_code
+            )
+            merged = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload()
+            merged.save_pretrained(folder)
+            tokenizer = AutoTokenizer.from_pretrained(base, trust_remote_code=trust_remote_code)
+            tokenizer.save_pretrained(folder)
+    except InputError:
+        raise
     except Exception as error:  # whatever files that anybody may have written lead to
         if not target.is_dir():
             raise InputError(f"adapter {adapter} cannot be merged into {base}: {error}") from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
     return target

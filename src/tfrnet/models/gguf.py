@@ -4,24 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import os
-import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from tfrnet.core.errors import InputError
-
-
-def cache_folder() -> Path:
-    """Return the cache folder: `TFRNET_CACHE`, or else a folder in the user's cache."""
-    chosen = os.environ.get("TFRNET_CACHE")
-    if chosen:
-        return Path(chosen).expanduser()
-    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(base).expanduser() / "tfrnet"
+from tfrnet.models.cache import cache_folder, new_model
 
 
 def converted_gguf(path: Path) -> Path:
@@ -32,24 +21,14 @@ def converted_gguf(path: Path) -> Path:
     if importlib.util.find_spec("gguf") is None:
         raise InputError("reading GGUF files needs the gguf package: pip install 'tfrnet[gguf]'")
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=".converting-", dir=target.parent))
-    except OSError as error:
-        raise InputError(
-            f"the model cache {target.parent} cannot be written ({error.strerror}); "
-            "set TFRNET_CACHE to another folder"
-        ) from None
-    try:
-        _convert(path, partial)
-        # The rename is atomic; if another process was faster, its copy is just as good.
-        if not target.is_dir():
-            partial.rename(target)
+        with new_model(target) as folder:
+            _convert(path, folder)
+    except InputError:
+        raise
     except Exception as error:  # whatever a file that anybody may have written leads to
         if not target.is_dir():
             reason = " ".join(str(error).split())[:300]
             raise InputError(f"model file {path} cannot be converted: {reason}") from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
     return target
 
 
