@@ -63,6 +63,7 @@ def main() -> None:
             with serving(work) as address:
                 page.goto(address)
                 page.locator("#live", has_text="live").wait_for(timeout=60_000)
+                page.locator("#audit").wait_for()
                 _save(page.screenshot(), PICTURES / "dashboard.png")
     for path in sorted(PICTURES.iterdir()):
         print(f"{path.name}: {path.stat().st_size:,} bytes")

@@ -89,6 +89,7 @@ def make_session(
     tokenizer: Any,
     settings: tuple[str, ...] = SETTINGS,
     model_name: str = "/somewhere/tiny",
+    audit: bool = False,
 ) -> Session:
     return Session(
         tiny.make_trained_model(),
@@ -99,6 +100,7 @@ def make_session(
         if (folder / "manifest.json").exists()
         else TFRConfig().with_overrides(settings),
         model_name=model_name,
+        audit=audit,
     )
 
 
@@ -131,10 +133,11 @@ def primary(
     options: ServiceOptions | None = None,
     settings: tuple[str, ...] = SETTINGS,
     model_name: str = "/somewhere/tiny",
+    audit: bool = False,
     **more: Any,
 ) -> Iterator[Running]:
     said = io.StringIO()
-    session = make_session(folder, tokenizer, settings, model_name)
+    session = make_session(folder, tokenizer, settings, model_name, audit)
     service = open_primary(session, replace(options or ServiceOptions(), grace=20.0), Log(said))
     with serving(service, said, **more) as running:
         yield running

@@ -6,7 +6,6 @@ import io
 import json
 import os
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -33,7 +32,7 @@ def running(tmp_path_factory: pytest.TempPathFactory, tokenizer) -> Iterator[Run
     folder = tmp_path_factory.mktemp("dashboard")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TFRNET_KEY", str(folder / "key.pem"))
-        with primary(folder / "state", tokenizer) as running:
+        with primary(folder / "state", tokenizer, audit=True) as running:
             yield running
 
 
@@ -75,6 +74,7 @@ def row(page: Any, name: str) -> Any:
 
 def test_a_request_is_sent_watched_and_certified(page: Any, running: Running) -> None:
     submit(page, "from <b>here</b>", 0)
+    page.locator("#watched", has_text="from <b>here</b>").wait_for()
     page.locator("#way li", has_text="completed").wait_for()
     assert page.locator("#way li").first.inner_text() == "queued"
     mine = page.locator("#requests tr", has_text="from <b>here</b>")
@@ -88,6 +88,46 @@ def test_a_request_is_sent_watched_and_certified(page: Any, running: Running) ->
     certificate = json.loads(Path(download.value.path()).read_text())
     assert certificate["request"]["id"] == "from <b>here</b>"
     assert page.locator("#requests b").count() == 0
+
+
+def test_a_new_page_watches_the_newest_request_and_shows_its_audit(
+    page: Any, running: Running
+) -> None:
+    request = tiny.requests(8)[4]
+    running.submit(request)
+    done = running.ended(request.id)
+    page.reload()
+    sync_api.expect(page.locator("#watched")).to_have_text(request.id)
+    page.locator("#way li", has_text="completed").wait_for()
+    sync_api.expect(page.locator("#verdict")).to_have_text(done["audit"])
+    assert " wordings" in done["audit"]
+    page.get_by_text("Figures").click()
+    own = done["outcome"]["audit"]["wordings"]["own"]
+    cells = page.locator("#wordings tbody tr", has_text="Its own words").locator("td")
+    counts = [str(own[name]) for name in ("tried", "before", "after")]
+    assert cells.all_inner_texts() == ["Its own words", *counts]
+    kept = done["outcome"]["audit"]["kept"]
+    losses = [f"{kept[name]:.3f}" for name in ("loss_before", "loss_after")]
+    cells = page.locator("#texts tbody tr", has_text="Nearest kept data").locator("td")
+    assert cells.all_inner_texts() == ["Nearest kept data", str(kept["examples"]), *losses]
+
+
+def test_a_page_that_was_empty_watches_the_first_request(
+    browser: Any, tmp_path: Path, tokenizer
+) -> None:
+    """Sent by somebody else; this one is not audited."""
+    with primary(tmp_path / "state", tokenizer) as running:
+        page = browser.new_page()
+        page.goto(running.url)
+        page.locator("#live", has_text="live").wait_for()
+        assert page.locator("#watched").inner_text() == "the last request"
+        running.submit(tiny.requests(1)[0])
+        page.locator("#way li", has_text="completed").wait_for()
+        assert page.locator("#watched").inner_text() == "request-0"
+        row(page, "request-0").locator(".completed").wait_for()
+        assert running.show("request-0")["audit"] == ""
+        assert page.locator("#audit").is_hidden()
+        page.close()
 
 
 def test_before_and_after_are_those_of_the_models(page: Any, running: Running) -> None:
@@ -115,10 +155,10 @@ def test_verify_and_roll_back_with_a_question_by_keyboard(page: Any, running: Ru
     page.locator("#rollback").press("Enter")
     assert "generation 0" in page.locator("#question").inner_text()
     page.keyboard.press("Enter")  # the safe answer has the focus
-    time.sleep(0.2)
-    assert running.service.engine.generation == before
+    page.locator("#confirm").wait_for(state="hidden")
     page.locator("#rollback").press("Enter")
     page.locator("#confirm button[value=yes]").press("Enter")
+    # Only this answer has made a generation.
     page.locator("#checked", has_text=f"generation {before + 1}").wait_for()
     row(page, "undone").get_by_text("rolled back").wait_for()
 

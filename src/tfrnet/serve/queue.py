@@ -129,6 +129,11 @@ class Queue:
         )
         return [_entry(row) for row in rows]
 
+    def newest(self) -> str | None:
+        """Return the id of the request that came last."""
+        rows = self._database.read("SELECT id FROM requests ORDER BY number DESC LIMIT 1")
+        return rows[0]["id"] if rows else None
+
     def counts(self) -> dict[str, int]:
         """Return how many requests are in each state."""
         rows = self._database.read("SELECT state, COUNT(*) AS n FROM requests GROUP BY state")

@@ -81,6 +81,7 @@ class RequestOut(BaseModel):
     outcome: dict[str, Any] | None = Field(
         None, description="What the ledger says: losses, guard, generation, line and hash."
     )
+    audit: str = Field("", description="What the audit says in words; outcome has its figures.")
     submitted_by: str = ""
     decided_by: str = ""
 
@@ -119,6 +120,7 @@ class StateOut(BaseModel):
     serving: int = Field(description="The generation that the next completion is made with.")
     requests_seen: int
     kept_generations: list[int]
+    newest_request: str | None = Field(None, description="The request that came last.")
     queue: dict[str, int]
     overdue: int
     role: Literal["primary", "replica"]

@@ -12,6 +12,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import HTMLResponse, StreamingResponse
 
+from tfrnet.audit.figures import Figures
 from tfrnet.serve.certificates import issue_certificate
 from tfrnet.serve.queue import Entry, State
 from tfrnet.serve.routes.common import TheService, event_text, needs
@@ -141,9 +142,16 @@ def shown(primary: Primary, entry: Entry) -> RequestOut:
         stage=primary.stages.get(entry.id),
         in_force=entry.id in history.applied if entry.state == "completed" else None,
         outcome=dict(entry.outcome) if entry.outcome else None,
+        audit=_verdict(entry),
         submitted_by=entry.submitted_by,
         decided_by=entry.decided_by,
     )
+
+
+def _verdict(entry: Entry) -> str:
+    """Return what the audit of an applied request says, if it was audited."""
+    figures = (entry.outcome or {}).get("audit")
+    return Figures.from_dict(figures).verdict if figures and entry.state == "completed" else ""
 
 
 def _time(seconds: float) -> datetime:

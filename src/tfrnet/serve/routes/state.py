@@ -45,6 +45,7 @@ def state(service: TheService, caller: Reader) -> StateOut:
         serving=service.engine.generation,
         requests_seen=store.history.requests_seen,
         kept_generations=store.layout.numbers(),
+        newest_request=service.primary.queue.newest() if service.primary else None,
         queue=facts["queue"],
         overdue=facts["overdue"],
         role="primary" if service.primary else "replica",
