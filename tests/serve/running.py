@@ -6,7 +6,7 @@ import io
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -30,6 +30,14 @@ TEMPLATE = (
     "{% if add_generation_prompt %}assistant: {% endif %}"
 )
 ENDED = ("completed", "rejected", "failed", "cancelled")
+
+
+def wait_until(condition: Callable[[], Any], seconds: float = 30) -> None:
+    """Wait for what another thread or process does; that it takes too long is a failure."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def with_template(tokenizer: PreTrainedTokenizerFast) -> PreTrainedTokenizerFast:

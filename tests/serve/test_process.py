@@ -17,6 +17,7 @@ import httpx
 import psutil
 import pytest
 
+from tests.serve.running import ENDED, wait_until
 from tests.serve.test_kill import REQUESTS, Process, data_files, opening
 from tfrnet.method_state import verify_state
 
@@ -59,10 +60,7 @@ def test_a_process_that_is_stopped_in_mid_pass_ends_and_the_next_applies_the_req
             f"{found[0]}/v1/requests", json=REQUESTS[0].to_dict(), trust_env=False, timeout=60
         )
         assert answer.status_code == 202
-        end = time.monotonic() + 120
-        while "in the pass" not in log.read_text():
-            assert time.monotonic() < end
-            time.sleep(0.05)
+        wait_until(lambda: "in the pass" in log.read_text(), 120)
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
     finally:
@@ -72,12 +70,9 @@ def test_a_process_that_is_stopped_in_mid_pass_ends_and_the_next_applies_the_req
     assert all(check.passed for check in verify_state(tmp_path / "state"))
     service = Process(arguments, log)
     try:
-        while True:
-            shown = service.call("GET", f"/v1/requests/{REQUESTS[0].id}").json()
-            if shown["state"] not in ("pending", "in_progress"):
-                break
-            time.sleep(0.05)
-        assert shown["outcome"]["line"] == 2
+        place = f"/v1/requests/{REQUESTS[0].id}"
+        wait_until(lambda: service.call("GET", place).json()["state"] in ENDED, 120)
+        assert service.call("GET", place).json()["outcome"]["line"] == 2
     finally:
         service.kill()
 
@@ -128,8 +123,7 @@ def test_ten_thousand_connections_at_once(tiny_folder: Path, tmp_path: Path) -> 
         assert all(b"Retry-After: " in answer for answer in told if answer.startswith(refused))
         for connection in connections:
             connection.close()
-        time.sleep(0.5)
-        assert service.call("GET", "/readyz").status_code == 200
+        wait_until(lambda: service.call("GET", "/readyz").status_code == 200)
     finally:
         for connection in connections:
             connection.close()

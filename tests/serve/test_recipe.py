@@ -6,7 +6,6 @@ import http.server
 import json
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from transformers import AutoModelForCausalLM
 
 from tests import tiny
 from tests.serve.answers import alone
-from tests.serve.running import primary, with_template
+from tests.serve.running import primary, wait_until, with_template
 from tfrnet.models.load import LoadedModel
 from tfrnet.serve.service import ServiceOptions
 
@@ -63,10 +62,7 @@ def test_a_commit_is_exported_and_loaded_elsewhere(
     with primary(tmp_path / "state", tokenizer, options, model_name=str(model)) as running:
         running.submit(request)
         running.ended(request.id)
-        end = time.monotonic() + 120
-        while not other.folders:
-            assert time.monotonic() < end, running.said.getvalue()[-1000:]
-            time.sleep(0.05)
+        wait_until(lambda: other.folders, 120)
         said = running.complete(prompt, 12).json()["choices"][0]["text"]
     other.server.shutdown()
     assert other.folders == [str(tmp_path / "exports" / "1")]

@@ -6,8 +6,6 @@ import os
 import sqlite3
 import sys
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ import httpx
 import pytest
 
 from tests import tiny
-from tests.serve.running import Running, primary
+from tests.serve.running import Running, primary, wait_until
 from tests.states import story
 from tfrnet.method_state import verify_state
 from tfrnet.serve import worker
@@ -23,13 +21,6 @@ from tfrnet.serve.queue import Queue
 from tfrnet.state import ledger
 
 REQUESTS = tiny.requests(4, size=2)
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def test_a_request_that_is_cancelled_at_the_last_moment(
@@ -74,7 +65,7 @@ def test_a_queue_that_cannot_be_written_for_a_while(
         done = running.ended("request-0")
         assert (done["state"], done["in_force"]) == ("completed", True)
         assert running.complete("Item").headers["x-tfrnet-generation"] == "1"
-        assert running.client.get("/readyz").status_code == 200
+        wait_until(lambda: running.client.get("/readyz").status_code == 200)
         running.submit(REQUESTS[1])
         assert running.ended("request-1")["state"] == "completed"
     assert [entry["id"] for entry in story(tmp_path / "state")] == ["request-0", "request-1"]

@@ -198,8 +198,8 @@ class Worker:
                 # What it says could repeat words of the request.
                 self._queue.end(entry.id, "failed", f"unexpected {type(error).__name__}", None)
         else:
-            self._finish(entry)
             self.problem, self._patience = "", _FIRST_WAIT
+            self._finish(entry)
 
     def _known_digest(self, name: str) -> str:
         history = self._session.store.history
@@ -214,8 +214,9 @@ class Worker:
         told = applied(self._session, entry)
         assert told is not None
         self._take_over()
-        self._queue.end(entry.id, *_result(told))
+        # Last: whoever reads that a request has ended finds everything else done.
         self._watcher.applied(told)
+        self._queue.end(entry.id, *_result(told))
 
     def _take_over(self) -> None:
         self._watcher.committed(self._session.store.generation, self._session.unlearner.state)
@@ -224,10 +225,8 @@ class Worker:
         """Wait with a request whose state cannot be written; it may have been committed."""
         self._watcher.failed(entry.id, error)
         self._hold_up("the state cannot be written")
-        told = applied(self._session, entry)
-        if told:
-            self._take_over()
-            self._queue.end(entry.id, *_result(told))
+        if applied(self._session, entry):
+            self._finish(entry)
         else:
             self._queue.put_back(entry.id, self.problem)
 
