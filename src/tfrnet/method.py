@@ -10,7 +10,14 @@ if TYPE_CHECKING:
     from tfrnet.core.settings import Settings
     from tfrnet.unlearner import Unlearner
 
-METHODS = Registry("method", "tfrnet.methods", "tfrnet.methods", "METHOD", "method")
+
+def _problem(method: Any) -> str:
+    from tfrnet.unlearner import method_problem  # with torch, which listing names does without
+
+    return method_problem(method)
+
+
+METHODS = Registry("method", "tfrnet.methods", "tfrnet.methods", "METHOD", "method", _problem)
 DEFAULT = "tfr"
 
 

@@ -133,6 +133,7 @@ class Session:
                 compiled=compiled,
                 team=team,
             )
+            self.unlearner.refuse_unfinished()
         except BaseException:
             _let_go(known or place)
             raise

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
@@ -17,9 +17,9 @@ from tfrnet.core.cost import Account
 from tfrnet.core.drift import MAKES_ROOM, Drift, drift_ceiling
 from tfrnet.core.effect import Effect
 from tfrnet.core.errors import OVERFLOW_HINT, InputError
+from tfrnet.core.guarded_settings import GuardedSettings
 from tfrnet.core.outcome import Outcome
 from tfrnet.core.search_space import SearchSpace
-from tfrnet.core.settings import Settings
 from tfrnet.core.stage import Report
 from tfrnet.core.team import SOLO, Team
 from tfrnet.core.tensors import State, tensors_file
@@ -71,7 +71,7 @@ class Unlearner(ABC, Generic[S]):
     # The name on the command line and the name in tables.
     method: ClassVar[str]
     label: ClassVar[str]
-    config_class: ClassVar[type[Settings]]
+    config_class: ClassVar[type[GuardedSettings]]
     # Whether its states can be exported as an ordinary model, and if not, why.
     exportable: ClassVar[bool] = True
     why_not_exportable: ClassVar[str] = "no ordinary weights have the same effect"
@@ -189,6 +189,14 @@ class Unlearner(ABC, Generic[S]):
         """Whether activations are recomputed in the backward pass."""
         return self.passes.gradient_checkpointing
 
+    def refuse_unfinished(self) -> None:
+        """Raise if a method's `__init__` has not set what it must."""
+        if missing := [name for name in ("effect", "state") if not hasattr(self, name)]:
+            raise InputError(
+                f"the method {self.method!r} cannot be used: its __init__ does not set "
+                f"{', '.join(missing)}"
+            )
+
     def layout(self) -> list[list[Any]]:
         """Return the parts of the model that the state's tensors belong to: names and sizes."""
         return self.effect.layout()
@@ -257,7 +265,7 @@ class Unlearner(ABC, Generic[S]):
         outcome = replace(
             proposal.outcome,
             method=self.method,
-            checked=vars(self.config).get("use_guard", True),
+            checked=self.config.use_guard,
             seconds=account.seconds(),
             memory=memory,
         )
@@ -289,7 +297,7 @@ class Unlearner(ABC, Generic[S]):
     def drift_limit(self) -> float | None:
         """The limit on the total drift, if one acts."""
         acts = self._counts_drift and self.config.use_guard
-        return getattr(self.config, "drift_limit", None) if acts else None
+        return self.config.drift_limit if acts else None
 
     def snapshot(self) -> S:
         """Return the current state, which is immutable."""
@@ -429,6 +437,21 @@ class Unlearner(ABC, Generic[S]):
     def _guard_among(self, retain: Sequence[Example]) -> Sequence[Example]:
         """Return the retain examples that guard examples are drawn from, if none were given."""
         return retain
+
+
+def method_problem(method: Any) -> str:
+    """Return what a method's class lacks or has wrong, or nothing."""
+    if not (isinstance(method, type) and issubclass(method, Unlearner)):
+        return f"it is not a subclass of {Unlearner.__module__}.Unlearner"
+    missing = [name for name in ("label", "config_class") if not hasattr(method, name)]
+    if missing := missing + sorted(method.__abstractmethods__):
+        return f"its class does not define {', '.join(missing)}"
+    settings: Any = method.config_class
+    if not issubclass(settings, GuardedSettings):
+        return f"its config_class is not a subclass of {GuardedSettings.__module__}.GuardedSettings"
+    if settings.has_mask and "dormant_threshold" not in {item.name for item in fields(settings)}:
+        return "its settings have has_mask, but no dormant_threshold"
+    return ""
 
 
 def choose_guard(examples: Sequence[Example], size: int, seed: int) -> list[Example]:

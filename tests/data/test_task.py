@@ -6,8 +6,8 @@ import pytest
 
 from tests.example_package.tfrnet_example.parity import Parity
 from tfrnet import InputError
-from tfrnet.data.task import Task
-from tfrnet.data.tasks import TASKS, find_task
+from tfrnet.data.task import Task, task_problem
+from tfrnet.data.tasks import find_task
 
 
 class Bare(Task):
@@ -37,12 +37,19 @@ class WrongSplit(Parity):
         (WrongSplit, "its heldout split 'dev' is none of its splits, train, test"),
     ],
 )
-def test_what_a_task_lacks_is_said(task, words, monkeypatch):
-    monkeypatch.setattr(type(TASKS), "find", lambda self, name: task)
-    with pytest.raises(InputError, match=f"the task 'mine' cannot be used: {words}"):
-        find_task("mine")
+def test_what_a_task_lacks_is_said(task, words):
+    assert task_problem(task) == words
 
 
-def test_a_whole_task_is_found(monkeypatch):
-    monkeypatch.setattr(type(TASKS), "find", lambda self, name: Parity)
-    assert isinstance(find_task("parity"), Parity)
+def test_a_whole_task_lacks_nothing():
+    assert task_problem(Parity) == ""
+
+
+def test_such_a_task_is_refused_where_it_is_found(monkeypatch):
+    monkeypatch.setattr("tfrnet.data.tasks.boolq.TASK", WrongSplit)
+    with pytest.raises(InputError) as refused:
+        find_task("boolq")
+    assert str(refused.value) == (
+        "the task 'boolq' of tfrnet.data.tasks.boolq cannot be used: "
+        "its heldout split 'dev' is none of its splits, train, test"
+    )

@@ -1,4 +1,4 @@
-"""Another package's method, task, attack and command, next to ours with no file of ours touched."""
+"""Another package's methods, task, attack and command, next to ours, no file of ours touched."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from pathlib import Path
 import pytest
 
 from tests.datasets import made_up_folder
-from tests.integration.commands import FAST, SMALL, Result, Tfrnet, evaluated
+from tests.integration.commands import SMALL, Result, Tfrnet, evaluated
 
 PROJECT = Path(__file__).parents[1] / "example_package"
-# Without the setting of the methods that sample their retain data.
-FEW = FAST[:-2]
+# A method that trains and has no guard, and one that does not train and has one.
+METHODS = {
+    "flatten": ["--set", "steps=1", "--set", "guard_examples=4"],
+    "hush": ["--set", "channels=1", "--set", "guard_examples=4", "--set", "guard_relative=9"],
+}
 
 pytestmark = [pytest.mark.long, pytest.mark.slow]
 
@@ -60,21 +63,32 @@ def split(installed: Tfrnet, data: Path, tmp_path_factory: pytest.TempPathFactor
     return out
 
 
+@pytest.fixture(scope="module", params=METHODS)
+def method(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
 @pytest.fixture(scope="module")
 def state(
-    installed: Tfrnet, split: Path, tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory
+    installed: Tfrnet,
+    method: str,
+    split: Path,
+    tiny_folder: Path,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Path:
     folder = tmp_path_factory.mktemp("state") / "state"
     stream = ["--stream", split / "requests.jsonl", "--retain", split / "retain.jsonl"]
     where = ["--model", tiny_folder, "--state", folder, "--device", "cpu"]
-    result = installed("run", "--method", "flatten", *stream, *where, *FEW)
+    result = installed("run", "--method", method, *stream, *where, *METHODS[method])
     assert result.code == 0, result.err
     return folder
 
 
 def test_help_names_them_all(installed: Tfrnet):
     assert "tally" in installed("--help").out
-    assert "flatten" in installed("run", "--help").out
+    for command in ("run", "bench", "search"):
+        said = installed(command, "--help").out
+        assert [name for name in METHODS if name not in said] == []
     assert "parity" in installed("split", "--help").out
     options = installed("eval", "--help").out
     assert "parity" in options
@@ -85,6 +99,7 @@ def test_settings_are_listed_with_their_help(installed: Tfrnet):
     result = installed("settings", "--method", "flatten")
     assert result.out.startswith("method flatten: forget answers are trained towards the uniform")
     assert "retain_weight = 1.0\n    weight of the retain loss\n" in result.out
+    assert "strength = 0.5\n" in installed("settings", "--method", "hush").out
 
 
 def test_the_task_is_forgotten_and_the_others_are_kept(split: Path):
@@ -95,10 +110,12 @@ def test_the_task_is_forgotten_and_the_others_are_kept(split: Path):
 
 
 def test_a_state_of_the_method_is_one_like_any_other(
-    installed: Tfrnet, state: Path, tmp_path: Path
+    installed: Tfrnet, method: str, state: Path, tmp_path: Path
 ):
-    assert installed("status", "--state", state, "--json").json["method"] == "flatten"
-    assert installed("history", "--state", state).out.count("not checked  parity-0-") == 3
+    assert installed("status", "--state", state, "--json").json["method"] == method
+    verdict = {"flatten": "not checked", "hush": "accepted"}[method]
+    history = installed("history", "--state", state).out
+    assert len([x for x in history.splitlines() if verdict in x and "parity-0-" in x]) == 3
     assert installed("verify", "--state", state).code == 0
     assert installed("tally", "--state", state).out == "3 accepted, 0 rejected\n"
     exported = installed("export", "--state", state, "--out", tmp_path / "out", "--device", "cpu")
@@ -106,11 +123,11 @@ def test_a_state_of_the_method_is_one_like_any_other(
     assert (tmp_path / "out" / "model.safetensors").is_file()
     page = installed("report", state, "--out", tmp_path / "state.html")
     assert page.code == 0, page.err
-    assert "flatten" in (tmp_path / "state.html").read_text()
+    assert method in (tmp_path / "state.html").read_text()
 
 
 def test_the_task_is_evaluated_and_the_attack_carried_out(
-    installed: Tfrnet, state: Path, split: Path, data: Path, tiny_folder: Path
+    installed: Tfrnet, method: str, state: Path, split: Path, data: Path, tiny_folder: Path
 ):
     options = ["--state", state, "--split", split, "--no-cache", "--relearn-seeds", 1]
     options += ["--relearn-steps", "0,1", "--json"]
@@ -119,24 +136,27 @@ def test_the_task_is_evaluated_and_the_attack_carried_out(
     parts = {result.get("part") for result in found if result["task"] == "parity"}
     assert parts == {"forget", "heldout"}
     attacks = {row["attack"] for result in found for row in result.get("attacks", ())}
-    assert attacks == {"quantise", "prompts", "few-shot", "relearn", "shout"}
+    of_a_mask = {"unmask", "rescale"} if method == "hush" else set()
+    assert attacks == {"quantise", "prompts", "few-shot", "relearn", "shout"} | of_a_mask
 
 
 def test_the_bench_runs_them_and_shows_their_labels(
     installed: Tfrnet, data: Path, tiny_folder: Path, tmp_path: Path
 ):
     run = tmp_path / "run"
-    chosen = ["--methods", "flatten", "--streams", "parity", "--model", tiny_folder]
+    chosen = ["--methods", "flatten,hush", "--streams", "parity", "--model", tiny_folder]
     options = ["--quick", "--data-dir", data, "--out", run, "--device", "cpu"]
     result = installed("bench", "main", "robust", *chosen, *options)
     assert result.code == 0, result.err
     table = (run / "tables" / "main-parity.md").read_text()
     assert "Forgetting Parity" in table
     assert "| Flatten" in table
+    assert "| Hush" in table
     assert "shout" in (run / "tables" / "robust-parity.md").read_text()
     page = installed("report", run)
     assert page.code == 0, page.err
-    assert "flatten" in (run / "report.html").read_text()
+    shown = (run / "report.html").read_text()
+    assert [name for name in METHODS if name not in shown] == []
 
 
 def test_the_search_tries_the_points_that_the_method_declares(
@@ -144,11 +164,12 @@ def test_the_search_tries_the_points_that_the_method_declares(
 ):
     sizes = ["--requests", 1, "--heldout", 4, "--trials", 1, "--seeds", 1000]
     where = ["--model", tiny_folder, "--data-dir", data, "--device", "cpu", "--out", tmp_path]
-    chosen = ["--methods", "flatten", "--streams", "parity"]
+    chosen = ["--methods", "flatten,hush", "--streams", "parity"]
     result = installed("search", *chosen, *sizes, *where, "--json")
     assert result.code == 0, result.err
     settings = result.json["honest"]["flatten"]["settings"]
     assert settings == {"learning_rate": 1e-5, "retain_weight": 1.0}
+    assert result.json["honest"]["hush"]["settings"] == {"channels": 16, "strength": 0.5}
     assert result.json["budget"]["trials"] == 1
     assert "lies on the edge: learning_rate=1e-05 is the lowest tried (try more)" in result.err
 

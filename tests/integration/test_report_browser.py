@@ -20,6 +20,7 @@ CHROMIUM = shutil.which("chromium")
 MAY_BE_SKIPPED = CHROMIUM is None and "TFRNET_NEEDS_BROWSER" not in os.environ
 pytestmark = pytest.mark.skipif(MAY_BE_SKIPPED, reason="there is no chromium on this machine")
 
+STATES = Path(__file__).parents[1] / "fixtures" / "states"
 REASON = "guard loss <script>document.title = 'broken'</script> & <b>more</b>"
 TABLE = "#scores table >> nth=0"
 
@@ -122,6 +123,14 @@ def test_pointing_at_a_method_shows_its_numbers(opened: Opened, report: Path) ->
     assert tooltip.is_hidden()
     point.focus()
     assert tooltip.inner_text() == text
+
+
+def test_a_state_without_a_guard_has_nothing_accepted(browser: Any, tmp_path: Path) -> None:
+    opened = Opened(browser, make_report(STATES / "graddiff").write(tmp_path / "state.html"))
+    timeline = opened.page.locator("#timeline")
+    assert timeline.locator("h3").inner_text() == "Requests: 4 applied, not checked, 0 rejected"
+    assert "accepted" not in timeline.inner_text()
+    opened.page.close()
 
 
 def test_another_cell_brings_its_own_requests_and_texts(opened: Opened) -> None:

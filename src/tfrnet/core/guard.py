@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from tfrnet.core.drift import MAKES_ROOM
+
+if TYPE_CHECKING:
+    from tfrnet.core.guarded_settings import GuardedSettings
 
 # A shortened step aims a little below the limit, so that rounding does not waste it.
 _AIM = 0.9
@@ -59,24 +62,8 @@ def guard_limit(before: float, relative: float, absolute: float) -> float:
     return (1 + relative) * before + absolute
 
 
-class GuardSettings(Protocol):
-    """The settings that the guard needs."""
-
-    @property
-    def use_guard(self) -> bool:
-        """Whether a request that breaks the guard is rejected."""
-
-    @property
-    def guard_relative(self) -> float:
-        """The largest relative rise of the guard loss."""
-
-    @property
-    def guard_absolute(self) -> float:
-        """The largest absolute rise of the guard loss."""
-
-
 def judge(
-    before: float, after: float, settings: GuardSettings, ceiling: float = math.inf
+    before: float, after: float, settings: GuardedSettings, ceiling: float = math.inf
 ) -> Verdict:
     """Return the guard's verdict on a request; `use_guard=False` accepts any finite loss.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pkgutil
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -26,7 +27,7 @@ class Registry:
     Ours are the modules of `package`, or folders of it with a module `kind`.py; the plugin's name
     is the module's with - for _. Those of other packages are entry points of `group`. The plugin
     itself is the module's `attribute`. If plugins have a name of their own, in the attribute
-    `named`, it must be the name they are found by.
+    `named`, it must be the name they are found by. `problem` says what else is wrong with one.
     """
 
     kind: str
@@ -34,6 +35,7 @@ class Registry:
     group: str
     attribute: str
     named: str = ""
+    problem: Callable[[Any], str] = lambda found: ""
 
     def names(self) -> list[str]:
         """Return the names of all plugins, sorted."""
@@ -46,17 +48,20 @@ class Registry:
             known = ", ".join(self.names())
             raise InputError(f"unknown {self.kind} {name!r}; choose from {known}")
         place = own.get(name) or f"package {_package(points[name])}"
-        problem = f"the {self.kind} {name!r} of {place} cannot be loaded"
+        part = f"the {self.kind} {name!r} of {place}"
+        unloaded = f"{part} cannot be loaded"
         try:
             found = self._module(own[name]) if name in own else points[name].load()
         except Exception as error:
-            raise InputError(f"{problem}: {type(error).__name__}: {error}") from error
+            raise InputError(f"{unloaded}: {type(error).__name__}: {error}") from error
         if isinstance(found, ModuleType):
             if not hasattr(found, self.attribute):
-                raise InputError(f"{problem}: {found.__name__} has no {self.attribute}")
+                raise InputError(f"{unloaded}: {found.__name__} has no {self.attribute}")
             found = getattr(found, self.attribute)
+        if problem := self.problem(found):
+            raise InputError(f"{part} cannot be used: {problem}")
         if self.named and (calls_itself := getattr(found, self.named, None)) != name:
-            raise InputError(f"{problem}: its {self.named} is {calls_itself!r}")
+            raise InputError(f"{unloaded}: its {self.named} is {calls_itself!r}")
         return found
 
     def find_part(self, name: str, part: str) -> Any:

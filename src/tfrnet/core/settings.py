@@ -38,6 +38,16 @@ def option(
     return field(default=default, metadata=metadata)
 
 
+def same_as(owner: type[Settings], name: str, default: Any = dataclasses.MISSING) -> Any:
+    """Return a field of another class, perhaps with another default.
+
+    Its place is where it is declared; an inherited field would stand before all others.
+    """
+    (item,) = (item for item in dataclasses.fields(owner) if item.name == name)
+    same = item.default if default is dataclasses.MISSING else default
+    return field(default=same, metadata=item.metadata)
+
+
 @dataclass(frozen=True)
 class Settings:
     """Immutable, validated settings.
@@ -52,7 +62,7 @@ class Settings:
     # What the method does, in one line.
     about: ClassVar[str] = ""
     # Whether its states contain a mask over channels, the tensor `mask`; `dormant_threshold` is
-    # then a setting.
+    # then a setting, and outcomes name `top_channels`.
     has_mask: ClassVar[bool] = False
     # The values that other fields must have for the fields of this class to have an effect.
     acts_when: ClassVar[Mapping[str, tuple[Any, ...]]] = {}

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tfrnet.core.errors import InputError
 from tfrnet.evaluation.metrics import reemergence
 from tfrnet.evaluation.metrics.structure import (
     composition,
@@ -81,6 +82,10 @@ def structure_figures(
     figures = [mask_figures(values, dormant_threshold) for values in masks]
     changes = mask_changes(masks, dormant_threshold)
     size = min(map(len, rankings))
+    if not size:
+        raise InputError(
+            "a request's record names no top_channels, which a method with a mask has to give"
+        )
     shares = composition(rankings, size)
     return {
         "channels": figures[0].total,

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from tfrnet.core.drift import DRIFT_HELP, DRIFT_LIMIT
-from tfrnet.core.settings import Settings, option
+from tfrnet.core.guarded_settings import GuardedSettings
+from tfrnet.core.settings import Settings, option, same_as
 
 if TYPE_CHECKING:
     from tfrnet.models.lora import LoraOptions
@@ -16,16 +16,11 @@ _WITH_LORA = {"trained": ("lora",)}
 
 
 @dataclass(frozen=True)
-class TrainingSettings(Settings):
+class LoopSettings(Settings):
     """What is trained, how, and on what. Defaults follow the methods' publications.
 
     Each request gets a new optimiser, and each step uses the whole request.
     """
-
-    # What `tfrnet search` chose, if it was run on the method as it is.
-    tuned: ClassVar[Mapping[str, Any]] = {}
-    # What the published results were computed with, if there are any.
-    published: ClassVar[Mapping[str, Any]] = {}
 
     trained: Literal["full", "lora"] = option(
         "full", "full: all weights; lora: a low-rank adapter (PEFT)"
@@ -48,20 +43,24 @@ class TrainingSettings(Settings):
         "projections with an adapter: all-linear, a list of names, or a regular expression",
         when=_WITH_LORA,
     )
-    max_length: int = option(
-        256, "maximum tokens of an example; a longer one loses the start of its prompt", 2
-    )
-    guard_examples: int = option(64, "number of guard examples, fixed for the life of a state", 1)
-    use_guard: bool = option(False, "reject a request that raises the guard loss too much")
-    guard_relative: float = option(0.05, "maximum relative rise of the guard loss per request", 0)
-    guard_absolute: float = option(0.0, "maximum absolute rise of the guard loss per request", 0)
-    drift_limit: float | None = option(DRIFT_LIMIT, DRIFT_HELP, at_least=1, fixed=False)
 
     def lora(self, seed: int) -> LoraOptions:
         """Return the adapter to train."""
         from tfrnet.models.lora import LoraOptions
 
         return LoraOptions(self.rank, self.alpha, self.target_modules, seed)
+
+
+@dataclass(frozen=True)
+class TrainingSettings(GuardedSettings, LoopSettings):
+    """The settings of all methods that train. Their publications have no guard, so it is off."""
+
+    # What `tfrnet search` chose, if it was run on the method as it is.
+    tuned: ClassVar[Mapping[str, Any]] = {}
+    # What the published results were computed with, if there are any.
+    published: ClassVar[Mapping[str, Any]] = {}
+
+    use_guard: bool = same_as(GuardedSettings, "use_guard", default=False)
 
     @classmethod
     def presets(cls) -> dict[str, Mapping[str, Any]]:

@@ -6,7 +6,14 @@ from typing import Annotated
 
 import typer
 
-Methods = Annotated[str, typer.Option(help="Methods, separated by commas.", show_default="all")]
+from tfrnet.method import method_names
+
+Methods = Annotated[
+    str,
+    typer.Option(
+        help=f"Methods, separated by commas: {', '.join(method_names())}.", show_default="all"
+    ),
+]
 Streams = Annotated[
     str,
     typer.Option(help="Tasks to forget, separated by commas.", show_default="the paper's three"),

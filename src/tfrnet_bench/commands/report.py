@@ -38,9 +38,8 @@ def command(
     with output.waiting("writing the report"):
         page = make_report(run, read_answers(texts) if texts else ())
         target = page.write(out or run / "report.html")
-    counts = ", ".join(f"{count} {what}" for what, count in page.counts.items())
     size = target.stat().st_size
-    output.say(f"wrote {target} ({counts}; {size / 1e3:.0f} kB)")
+    output.say(f"wrote {target} ({page.words}; {size / 1e3:.0f} kB)")
     output.result(
         "report",
         {"run": str(run), "kind": page.kind, "out": str(target), "bytes": size} | page.counts,

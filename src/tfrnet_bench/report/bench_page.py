@@ -41,7 +41,8 @@ def bench_page(run: Run) -> Page:
         "cells": [cell_data(result) for result in run.results],
     }
     html = render("Bench report", run.name, sections, data)
-    return Page("bench", html, {"cells": len(run.results), "failed": len(run.failures)})
+    counts = {"cells": len(run.results), "failed": len(run.failures)}
+    return Page("bench", html, counts, f"{counts['cells']} cells, {counts['failed']} failed")
 
 
 def _summary(run: Run, scores: MethodScores) -> Section:

@@ -31,11 +31,12 @@ class Section:
 
 @dataclass(frozen=True)
 class Page:
-    """A whole page. `counts` says in numbers what is in it: cells, or requests."""
+    """A whole page. `counts` says in numbers what is in it, cells or requests, `words` in words."""
 
     kind: Literal["bench", "state"]
     html: str
     counts: dict[str, int]
+    words: str
 
     def write(self, out: Path) -> Path:
         """Write the page to a file; return where it is."""

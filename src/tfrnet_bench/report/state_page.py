@@ -27,6 +27,8 @@ def state_page(folder: Path, answers: Sequence[Mapping[str, str]] = ()) -> Page:
     requests = [entry for entry in entries if entry["kind"] == "request"]
     accepted = sum(entry["outcome"] == "accepted" for entry in requests)
     said = "accepted" if store.manifest.config.get("use_guard", True) else "applied, not checked"
+    counts = {"accepted": accepted, "rejected": len(requests) - accepted}
+    words = f"{accepted} {said}, {counts['rejected']} rejected"
     mask_facts, mask_map, remarks = _mask(store, entries)
     rollbacks = [entry for entry in entries if entry["kind"] == "rollback"]
     remarks += [
@@ -38,8 +40,7 @@ def state_page(folder: Path, answers: Sequence[Mapping[str, str]] = ()) -> Page:
         {
             "method": store.manifest.method,
             "model": described(bare_name(store.manifest.model)),
-            "requests": f"{len(requests)} seen, {accepted} {said}, "
-            f"{len(requests) - accepted} rejected",
+            "requests": f"{len(requests)} seen, {words}",
             "applied now": len(store.history.applied),
             "generation": store.generation,
             "total drift": drift.words if (drift := drift_of(store)) else "",
@@ -63,8 +64,7 @@ def state_page(folder: Path, answers: Sequence[Mapping[str, str]] = ()) -> Page:
     if answers:
         cell |= {"texts": [dict(answer) for answer in answers], "texts_in_all": len(answers)}
     html = render("State report", str(folder.resolve().name), sections, {"cells": [rounded(cell)]})
-    counts = {"accepted": accepted, "rejected": len(requests) - accepted}
-    return Page("state", html, counts)
+    return Page("state", html, counts, words)
 
 
 def _holdout(store: StateStore) -> str:

@@ -81,7 +81,10 @@ def test_generations_that_are_gone_are_said(model, tokenizer, tmp_path):
 def test_a_method_without_a_mask_has_no_map(model, tokenizer, tmp_path):
     config = GAConfig(guard_examples=4)
     run_requests(model, tokenizer, tmp_path, 1, method="ga", config=config)
-    page = ReadPage(make_report(tmp_path).html)
+    made = make_report(tmp_path)
+    page = ReadPage(made.html)
+    assert made.words == "1 applied, not checked, 0 rejected"
+    assert f"1 seen, {made.words}" in page.text
     assert "channel_map" not in page.data["cells"][0]
     assert "Method ga has no mask" in page.text
 

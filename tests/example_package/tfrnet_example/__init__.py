@@ -1,1 +1,1 @@
-"""A method, a task, an attack and a command for tfrnet."""
+"""Two methods, a task, an attack and a command for tfrnet."""

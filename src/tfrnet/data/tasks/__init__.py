@@ -8,7 +8,7 @@ from tfrnet.core.errors import InputError
 from tfrnet.core.registry import Registry
 from tfrnet.data.task import Task, task_problem
 
-TASKS = Registry("task", "tfrnet.data.tasks", "tfrnet.tasks", "TASK", "name")
+TASKS = Registry("task", "tfrnet.data.tasks", "tfrnet.tasks", "TASK", "name", task_problem)
 
 
 def task_names() -> list[str]:
@@ -20,8 +20,6 @@ def find_task(name: str) -> Task:
     """Return a task by its name; options may follow, as in `arithmetic:2da+3da`."""
     base, colon, options = name.partition(":")
     make: type[Task] = TASKS.find(base)
-    if problem := task_problem(make):
-        raise InputError(f"the task {base!r} cannot be used: {problem}")
     if colon and not signature(make).parameters:
         raise InputError(f"{base} takes no options, but {options!r} was given")
     return make(*options.split("+")) if colon else make()

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from tfrnet.core.drift import DRIFT_HELP, DRIFT_LIMIT
 from tfrnet.core.errors import InputError
-from tfrnet.core.settings import Settings, option
+from tfrnet.core.guarded_settings import GuardedSettings
+from tfrnet.core.settings import Settings, option, same_as
 
 if TYPE_CHECKING:
     from tfrnet.core.arrays import Arrays
@@ -119,11 +119,9 @@ class SharedSettings(Settings):
         "tokens that a channel's score is summed over: all but padding, or only the positions that "
         "predict an answer token",
     )
-    max_length: int = option(
-        256, "maximum tokens of an example; a longer one loses the start of its prompt", 2
-    )
+    max_length: int = same_as(GuardedSettings, "max_length")
     retain_examples: int = option(24, "retain examples scored per request", 1)
-    guard_examples: int = option(64, "number of guard examples, fixed for the life of a state", 1)
+    guard_examples: int = same_as(GuardedSettings, "guard_examples")
 
     # Current risk: eq. current_pathway_risk
     forget_weight: float = option(1.0, "weight of the standardised forget score", 0)
@@ -164,13 +162,13 @@ class SharedSettings(Settings):
     history_risk_ceiling: float = option(0.5, "maximum previous priority of such a channel", 0)
 
     # Guard
-    guard_relative: float = option(0.05, "maximum relative rise of the guard loss per request", 0)
-    guard_absolute: float = option(0.0, "maximum absolute rise of the guard loss per request", 0)
-    drift_limit: float | None = option(DRIFT_LIMIT, DRIFT_HELP, at_least=1, fixed=False)
+    guard_relative: float = same_as(GuardedSettings, "guard_relative")
+    guard_absolute: float = same_as(GuardedSettings, "guard_absolute")
+    drift_limit: float | None = same_as(GuardedSettings, "drift_limit")
 
     # Ablations
     use_recovery: bool = option(True, "recover dormant channels")
-    use_guard: bool = option(True, "reject a request that raises the guard loss too much")
+    use_guard: bool = same_as(GuardedSettings, "use_guard")
     use_history: bool = option(True, "screen recovery by the previous priority and hits")
     use_retain: bool = option(
         True,
@@ -396,6 +394,7 @@ class TFRConfig(
     FisherSettings,
     IteratedSettings,
     SelectSettings,
+    GuardedSettings,
     SharedSettings,
 ):
     """The settings of TFR-Net: `TFRConfig()` is our best, `TFRConfig.paper()` the paper's method.

@@ -11,14 +11,16 @@ function timeline(cell) {
     Object.fromEntries([["number", n + 1], ...Object.entries(columns).map(([name, values]) => [name, values[n]])]),
   );
   const heldOut = requests.filter((request) => typeof request.holdout_loss_after === "number");
-  const rejected = requests.filter((request) => request.outcome !== "accepted").length;
+  const kept = requests.filter((request) => request.outcome === "accepted");
+  // Without a guard nothing was accepted, only applied.
+  const word = kept.length ? kept[0].verdict : "accepted";
   return make(
     "div",
     { id: "timeline" },
-    make("h3", {}, `Requests: ${requests.length - rejected} accepted, ${rejected} rejected`),
+    make("h3", {}, `Requests: ${kept.length} ${word}, ${requests.length - kept.length} rejected`),
     legend([
       { name: "before the request", ...BEFORE, dash: "0 99" },
-      { name: "after, accepted", ...ACCEPTED, dash: "0 99" },
+      { name: `after, ${word}`, ...ACCEPTED, dash: "0 99" },
       { name: "tried, rejected (nothing changed)", ...REJECTED, dash: "0 99" },
     ]),
     make(
