@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.datasets import made_up_folder, needs_real, real_source, write_lines
+from tests.example_package.tfrnet_example.parity import Parity
 from tfrnet.core.errors import InputError
 from tfrnet.data.items import refuse_shared_groups
 from tfrnet.data.protocol import STREAMS, Sizes, make_split
@@ -132,6 +133,36 @@ def test_what_is_no_manifest_is_said_to_be_none(text, source, tmp_path):
 def test_a_missing_manifest_names_the_command_that_makes_one(source, tmp_path):
     with pytest.raises(InputError, match="'tfrnet split --task boolq --out"):
         read_split(tmp_path / "none", source)
+
+
+class Alone(Parity):
+    alone = True
+
+
+class KeptElsewhere(Alone):
+    """Retain and guard items come from where the held-out ones do."""
+
+    kept = "test"
+
+
+@pytest.mark.parametrize("task", [Alone, KeptElsewhere])
+def test_a_task_that_stands_alone_needs_no_topics(task, monkeypatch):
+    monkeypatch.setattr("tfrnet.data.protocol.find_task", lambda name: task())
+    monkeypatch.setattr("tfrnet.data.protocol.task_names", lambda: ["parity"])
+    split = make_split("parity", 0, Source(), SMALL)
+    sizes = {name: len(items) for name, items in split.parts().items()}
+    assert sizes == {
+        "forget": 12,
+        "forget_eval": 10,
+        "retain/parity": 10,
+        "guard/parity": 5,
+        "heldout/parity": 10,
+    }
+    kept = {item.key.split("/")[1] for item in (*split.retain["parity"], *split.guard["parity"])}
+    assert kept == {task().pool}
+    assert {item.key.split("/")[1] for item in split.forget} == {"train"}
+    with pytest.raises(InputError, match=r"kept \+ 5 guarded; ask .*--retain or --guard\)$"):
+        make_split("parity", 0, Source(), replace(SMALL, retain=(900, 1)))
 
 
 def test_impossible_sizes_are_refused(source):

@@ -68,6 +68,16 @@ def test_split_writes_a_stream_that_eval_finds_again(
         assert any(line.split() == [name, str(len(items))] for line in lines)
 
 
+def test_how_much_is_kept_and_guarded_can_be_chosen(
+    tfrnet: Tfrnet, data: Path, tmp_path: Path
+) -> None:
+    options = ["--task", "boolq", "--out", tmp_path / "s", "--data-dir", data, *SMALL]
+    parts = tfrnet("split", *options, "--retain", 11, "--guard", 4, "--json").json["parts"]
+    assert (parts["retain/boolq"], parts["retain/arithmetic"]) == (11, 6)
+    assert (parts["guard/boolq"], parts["guard/openbookqa"]) == (4, 2)
+    assert len((tmp_path / "s" / "retain.jsonl").read_text().splitlines()) == 11 + 6 + 6
+
+
 def test_split_as_json(tfrnet: Tfrnet, data: Path, tmp_path: Path) -> None:
     options = ["--task", "arithmetic", "--out", tmp_path / "s", "--data-dir", data, *SMALL]
     values = tfrnet("split", *options, "--json").json
@@ -86,10 +96,16 @@ def test_split_as_json(tfrnet: Tfrnet, data: Path, tmp_path: Path) -> None:
         (["--task", "tofu"], "unknown task 'tofu'; choose from arithmetic, boolq, knowundo"),
         (
             ["--task", "boolq", *SMALL, "--requests", 999],
-            "boolq has 300 unrelated items, but the split needs 1998",
+            "boolq has 300 unrelated items, but the split needs 1998 forgotten + 240 kept + "
+            "32 guarded; ask for fewer (split: --requests, --request-size, --retain or --guard)",
         ),
         (["--task", "boolq", "--evaluated", 9999], "cannot evaluate 9999 of the 160"),
-        (["--task", "boolq"], "boolq has 98 unrelated items, but the split needs 100 held out"),
+        (
+            ["--task", "boolq"],
+            "boolq has 98 unrelated items, but the split needs 100 held out; ask for fewer "
+            "(split: --evaluated)",
+        ),
+        (["--task", "boolq", "--retain", 0], "--retain"),
         (["--task", "boolq", "--requests", 0], "requests"),
         (["--task", "boolq", "--source", "web"], "unknown source 'web'"),
         (

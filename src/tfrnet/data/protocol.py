@@ -20,6 +20,13 @@ from tfrnet.data.sources import Source
 from tfrnet.data.task import Task
 from tfrnet.data.tasks import find_task, task_names
 
+# What to lower in `tfrnet split` if there are too few items for a part.
+_OPTIONS = {
+    "forgotten": ("--requests", "--request-size"),
+    "kept": ("--retain",),
+    "guarded": ("--guard",),
+    "held out": ("--evaluated",),
+}
 # The paper's tasks: each is forgotten in a stream of its own, while the others are kept.
 STREAMS = ("arithmetic", "openbookqa", "boolq")
 
@@ -113,9 +120,12 @@ def make_split(
     """
     source, sizes = source or Source(), sizes or Sizes()
     check_stream(forget_task)
-    if find_task(forget_task).alone:
-        return make_split_of_topics(find_task(forget_task), seed, source, sizes)
-    if forget_task not in streams:
+    task = find_task(forget_task)
+    if task.alone and task.request_items:
+        return make_split_of_topics(task, seed, source, sizes)
+    if task.alone:
+        streams = (forget_task,)
+    elif forget_task not in streams:
         streams = (*streams, forget_task)
     tasks = {name: find_task(name) for name in streams}
     training = {name: task.load(task.training, source) for name, task in tasks.items()}
@@ -130,8 +140,7 @@ def make_split(
         own = name == forget_task
         kept, guarded = (pair[0 if own else 1] for pair in (sizes.retain, sizes.guard))
         wanted = {"forgotten": count if own else 0, "kept": kept, "guarded": guarded}
-        pool = one_per_group(shuffled(training[name], "stream", name, seed))
-        drawn = _draw(pool, wanted, name)
+        drawn = _drawn(tasks[name], training[name], heldout[name], source, wanted, seed)
         retain[name], guard[name] = drawn["kept"], drawn["guarded"]
         forget = drawn["forgotten"] if own else forget
     return Split(
@@ -157,20 +166,22 @@ def make_split_of_topics(task: Task, seed: int, source: Source, sizes: Sizes) ->
     by_topic: dict[str, list[Item]] = {}
     for item in loaded[task.training]:
         by_topic.setdefault(task.topic(item), []).append(item)
-    size = task.request_items or sizes.request_size
+    size = task.request_items
     large = [items for items in by_topic.values() if len(items) >= size]
     if len(large) < sizes.requests:
         raise InputError(
             f"{name} has {len(large)} topics of {size} or more items, but the split needs "
-            f"{sizes.requests}; ask for fewer or smaller requests"
+            f"{sizes.requests}; ask for fewer (split: --requests)"
         )
     order = seeded_order(len(large), "stream", name, seed)[: sizes.requests]
     forget = tuple(item for topic in order for item in large[topic][:size])
-    heldout, _ = _whole_groups(loaded[task.heldout], sizes.heldout, name, seed, "held")
+    heldout, _ = _whole_groups(
+        loaded[task.heldout], {"held out": sizes.heldout}, name, seed, "held"
+    )
     seen = {item.group for item in heldout} | {item.group for item in forget}
     pool = [item for item in loaded[task.pool] if item.group not in seen]
-    guard, rest = _whole_groups(pool, sizes.guard[0], name, seed, "guard")
-    retain, _ = _whole_groups(rest, sizes.retain[0], name, seed, "stream")
+    guard, rest = _whole_groups(pool, {"guarded": sizes.guard[0]}, name, seed, "guard")
+    retain, _ = _whole_groups(rest, {"kept": sizes.retain[0]}, name, seed, "stream")
     return Split(
         forget_task=name,
         seed=seed,
@@ -184,9 +195,10 @@ def make_split_of_topics(task: Task, seed: int, source: Source, sizes: Sizes) ->
 
 
 def _whole_groups(
-    items: Sequence[Item], count: int, *key: object
+    items: Sequence[Item], wanted: Mapping[str, int], *key: object
 ) -> tuple[tuple[Item, ...], list[Item]]:
-    """Return `count` items, group by group in a seeded order, and those of the other groups."""
+    """Return items of one part, group by group in a seeded order, and those of other groups."""
+    (count,) = wanted.values()
     groups: dict[str, list[Item]] = {}
     for item in items:
         groups.setdefault(item.group, []).append(item)
@@ -199,10 +211,7 @@ def _whole_groups(
         drawn += groups[names[place]]
         used.add(names[place])
     if len(drawn) < count:
-        raise InputError(
-            f"{key[0]} has {len(items)} items left, but the split needs {count} more; ask for "
-            "fewer requests"
-        )
+        raise _too_few(f"{key[0]} has {len(items)} items left", wanted)
     return tuple(drawn[:count]), [item for item in items if item.group not in used]
 
 
@@ -226,17 +235,42 @@ def _heldout(
     return _draw(pool, {"held out": count}, task.name)["held out"]
 
 
+def _drawn(
+    task: Task,
+    training: Sequence[Item],
+    heldout: Sequence[Item],
+    source: Source,
+    wanted: Mapping[str, int],
+    seed: int,
+) -> dict[str, tuple[Item, ...]]:
+    """Draw the items of one task that are forgotten, kept and guarded."""
+    pool = one_per_group(shuffled(training, "stream", task.name, seed))
+    if not task.kept:
+        return _draw(pool, wanted, task.name)
+    drawn = _draw(pool, {"forgotten": wanted["forgotten"]}, task.name)
+    taken = {item.group for item in (*drawn["forgotten"], *heldout)}
+    others = [item for item in task.load(task.kept, source) if item.group not in taken]
+    pool = one_per_group(shuffled(others, "kept", task.name, seed))
+    return drawn | _draw(pool, {n: wanted[n] for n in ("kept", "guarded")}, task.name)
+
+
 def _draw(
     pool: Sequence[Item], wanted: Mapping[str, int], task: str
 ) -> dict[str, tuple[Item, ...]]:
     """Cut a pool into parts, one after another."""
     if sum(wanted.values()) > len(pool):
-        needs = " + ".join(f"{count} {name}" for name, count in wanted.items() if count)
-        raise InputError(
-            f"{task} has {len(pool)} unrelated items, but the split needs {needs}; ask for fewer"
-        )
+        raise _too_few(f"{task} has {len(pool)} unrelated items", wanted)
     parts, start = {}, 0
     for name, count in wanted.items():
         parts[name] = tuple(pool[start : start + count])
         start += count
     return parts
+
+
+def _too_few(there: str, wanted: Mapping[str, int]) -> InputError:
+    """Return the error that says what is needed, and what to lower."""
+    parts = {name: count for name, count in wanted.items() if count}
+    needs = " + ".join(f"{count} {name}" for name, count in parts.items())
+    *options, last = (option for name in parts for option in _OPTIONS[name])
+    lower = f"{', '.join(options)} or {last}" if options else last
+    return InputError(f"{there}, but the split needs {needs}; ask for fewer (split: {lower})")

@@ -26,6 +26,14 @@ def command(
             min=1, help="Items to evaluate: so many of the forgotten ones, and so many held out."
         ),
     ] = 100,
+    retain: Annotated[
+        int,
+        typer.Option(min=1, help="Items of the task to keep, and half as many of each other task."),
+    ] = 240,
+    guard: Annotated[
+        int,
+        typer.Option(min=1, help="Guard items of the task, and half as many of each other task."),
+    ] = 32,
     as_json: opt.AsJson = False,
 ) -> int:
     """Draw the requests, retain data, guard data and evaluation items of one stream.
@@ -42,7 +50,12 @@ def command(
 
     output = Output(as_json)
     sizes = Sizes(
-        requests=requests, request_size=request_size, forget_eval=evaluated, heldout=evaluated
+        requests=requests,
+        request_size=request_size,
+        forget_eval=evaluated,
+        heldout=evaluated,
+        retain=(retain, -(-retain // 2)),
+        guard=(guard, -(-guard // 2)),
     )
     split = make_split(task, seed, Source(source, data_dir), sizes)
     write_split(split, out)
