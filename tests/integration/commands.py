@@ -43,6 +43,7 @@ class Result(NamedTuple):
 
 
 Tfrnet = Callable[..., Result]
+Refused = Callable[..., str]
 
 
 def run_main(arguments: tuple[object, ...]) -> int:

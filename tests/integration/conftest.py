@@ -10,7 +10,16 @@ from transformers import AutoModelForCausalLM
 
 from tests import tiny
 from tests.datasets import made_up_folder
-from tests.integration.commands import FAST, SMALL, Files, Result, Tfrnet, run_main, write_lines
+from tests.integration.commands import (
+    FAST,
+    SMALL,
+    Files,
+    Refused,
+    Result,
+    Tfrnet,
+    run_main,
+    write_lines,
+)
 from tfrnet.methods.tfr.config import TFRConfig
 from tfrnet.session import Session
 
@@ -72,6 +81,20 @@ def prepared(tiny_folder: Path, tokenizer, tmp_path_factory: pytest.TempPathFact
 @pytest.fixture
 def files(prepared: Files, tmp_path: Path) -> Files:
     return prepared._replace(state=shutil.copytree(prepared.state, tmp_path / "state"))
+
+
+@pytest.fixture
+def refused(tfrnet: Tfrnet, files: Files, tmp_path: Path) -> Refused:
+    """Begins a state with options that are refused, and returns the error."""
+
+    def forget(*options: object) -> str:
+        state = tmp_path / "new"
+        result = tfrnet("forget", "--request", files.request, *files.opening(state), *options)
+        assert result.code == 2
+        assert not state.exists()
+        return result.error
+
+    return forget
 
 
 @pytest.fixture

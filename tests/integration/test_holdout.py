@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests import tiny
-from tests.integration.commands import FAST, Files, Tfrnet, write_lines
+from tests.integration.commands import FAST, Files, Refused, Tfrnet, write_lines
 
 
 @pytest.fixture
@@ -38,20 +38,15 @@ def test_it_is_in_every_report(tfrnet: Tfrnet, files: Files, tmp_path: Path, hol
 
 
 def test_data_that_is_used_is_refused(
-    tfrnet: Tfrnet, files: Files, tmp_path: Path, holdout: Path, no_model: None
+    refused: Refused, files: Files, tmp_path: Path, holdout: Path, no_model: None
 ) -> None:
-    def refused(data: Path, *more: object) -> str:
-        options = files.opening(tmp_path / "new")
-        result = tfrnet("forget", "--request", files.request, *options, "--holdout", data, *more)
-        assert result.code == 2
-        assert not (tmp_path / "new").exists()
-        return result.error
-
-    assert refused(files.retain).startswith("hold-out data overlaps retain data: lines 1, 2, 3, ")
-    assert "overlaps guard data" in refused(holdout, "--guard", holdout)
+    assert refused("--holdout", files.retain).startswith(
+        "hold-out data overlaps retain data: lines 1, 2, 3, "
+    )
+    assert "overlaps guard data" in refused("--holdout", holdout, "--guard", holdout)
     request = tiny.requests(3, size=2)[2].examples[1].to_dict()
     same = write_lines(tmp_path / "same.jsonl", [{"text": "One more."}, request])
-    assert refused(same) == (
+    assert refused("--holdout", same) == (
         "hold-out data overlaps request 'request-2': the same example is on line 2 of the "
         "hold-out data; remove it"
     )

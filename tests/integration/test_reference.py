@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests import tiny
-from tests.integration.commands import FAST, Files, Tfrnet, write_lines
+from tests.integration.commands import FAST, Files, Refused, Tfrnet, write_lines
 
 CALIBRATED = ["--preset", "calibrated", *FAST, "--set", "least_reached=0"]
 UNSEEN = tiny.examples(4, offset=3000)
@@ -40,29 +40,26 @@ def test_the_ledger_says_that_they_were_used_but_not_their_words(
 
 
 def test_what_cannot_serve_is_refused_before_a_model_is_loaded(
-    tfrnet: Tfrnet, files: Files, tmp_path: Path, reference: Path, no_model: None
+    refused: Refused, files: Files, tmp_path: Path, reference: Path, no_model: None
 ) -> None:
-    def refused(data: Path, *more: object) -> str:
-        options = files.opening(tmp_path / "new")
-        result = tfrnet("forget", "--request", files.request, *options, "--reference", data, *more)
-        assert result.code == 2
-        assert not (tmp_path / "new").exists()
-        return result.error
-
-    assert refused(reference) == (
+    assert refused("--reference", reference) == (
         "reference examples have no effect here; they need step=calibrate"
     )
-    assert refused(reference, "--method", "npo") == (
+    assert refused("--reference", reference, "--method", "npo") == (
         "reference examples have no effect with this method"
     )
-    assert refused(files.retain, *CALIBRATED).startswith(
+    assert refused("--reference", files.retain, *CALIBRATED).startswith(
         "reference data overlaps retain data: lines 1, 2, 3, "
     )
-    assert "overlaps guard data" in refused(reference, *CALIBRATED, "--guard", reference)
-    assert "overlaps hold-out data" in refused(reference, *CALIBRATED, "--holdout", reference)
+    assert "overlaps guard data" in refused(
+        "--reference", reference, *CALIBRATED, "--guard", reference
+    )
+    assert "overlaps hold-out data" in refused(
+        "--reference", reference, *CALIBRATED, "--holdout", reference
+    )
     request = tiny.requests(3, size=2)[2].examples[1].to_dict()
     same = write_lines(tmp_path / "same.jsonl", [{"text": "One more."}, request])
-    assert refused(same, *CALIBRATED) == (
+    assert refused("--reference", same, *CALIBRATED) == (
         "reference data overlaps request 'request-2': the same example is on line 2 of the "
         "reference data; remove it"
     )
