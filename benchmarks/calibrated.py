@@ -28,9 +28,12 @@ from tfrnet.data.protocol import Sizes, Split, make_split
 from tfrnet.data.sampling import sample_indices
 from tfrnet.data.sources import Source
 from tfrnet.data.tasks import find_task
+from tfrnet.demo import corpus
 from tfrnet.evaluation.evaluator import Evaluator
 from tfrnet.evaluation.metrics.continual import trade_off
+from tfrnet.evaluation.metrics.fluency import fluency
 from tfrnet.evaluation.privacy import evaluate_privacy
+from tfrnet.evaluation.ranking import rank
 from tfrnet.evaluation.tasks import evaluate_task
 from tfrnet.evaluation.tofu import TofuOptions, evaluate_tofu
 from tfrnet.method import find_method
@@ -46,8 +49,10 @@ _KEPT = (
     *("guard_loss_after", "selected", "recovered", "dormant", "attempts", "seconds"),
 )
 _FRESH = 64
+_SAID = 16
 # How much of TOFU's retain data a method is given; what is measured is never among it.
 _TOFU = {"tofu": 480, "tofu-all": 3000}
+_DEMO = "demo:"
 
 
 def main() -> None:
@@ -114,7 +119,8 @@ def _run(name: str, settings: Row, task: str, seed: int) -> Row | None:
     header = {"candidate": name, "settings": settings, "task": task, "seed": seed}
     start = time.perf_counter()
     try:
-        found = (_tofu if task in _TOFU else _stream)(settings, task, seed)
+        kind = _tofu if task in _TOFU else _demo if task.startswith(_DEMO) else _stream
+        found = kind(settings, task, seed)
     except Exception:
         return header | {"error": traceback.format_exc()[-3000:]}
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
@@ -139,7 +145,7 @@ class _Going:
         settings: Row,
         seed: int,
         retain: Sequence[Example],
-        guard: Sequence[Example],
+        guard: Sequence[Example] | None,
         fresh: Sequence[Example],
     ) -> None:
         method, config = method_of(settings)
@@ -153,7 +159,7 @@ class _Going:
             batch_size=_options.batch_size,
         )
         self.outcomes: list[Row] = []
-        self._fresh = self.net._encode(fresh, "fresh examples")
+        self._fresh = self.net.encode(fresh, "fresh examples")
         self.fresh = [self._fresh_loss()]
 
     def take(self, request: Any) -> None:
@@ -325,6 +331,68 @@ def _tofu(settings: Row, task: str, seed: int) -> Row:
     } | result
 
 
+def _demo(settings: Row, task: str, seed: int) -> Row:
+    """Forget a topic of the demo's facts, with every set of facts looked at after each request."""
+    loaded = _model("smollm2-135m")
+    parts = corpus.split(
+        corpus.load_facts(), task.removeprefix(_DEMO), seed=seed % FIRST_TUNING_SEED
+    )
+    size = len(parts.requests[0].examples)
+    evaluator = Evaluator(loaded, 4 * _options.batch_size)
+    sets = {"forgotten": parts.forgotten, "same_topic": parts.same_topic, "others": parts.others}
+    prompts = [fact.prompt for fact in parts.forgotten]
+
+    def look() -> Row:
+        found: Row = {}
+        for name, facts in sets.items():
+            ranks = rank(*loaded, [fact.question() for fact in facts], batch_size=64)
+            found[name] = [ranking.chosen == ranking.gold for ranking in ranks]
+            found[f"{name}_nats"] = [-ranking.log_likelihoods[ranking.gold] for ranking in ranks]
+        found["said"] = evaluator.generate(prompts, _SAID, 64)
+        return found
+
+    def reading(texts: Sequence[str]) -> list[float]:
+        pairs = [
+            Example(prompt, f" {said.strip() or '.'}")
+            for prompt, said in zip(prompts, texts, strict=True)
+        ]
+        return [float(x) for x in going.net._losses(going.net.encode(pairs, "said"))]
+
+    before = look()
+    retain, fresh = ([f.example() for f in facts] for facts in (parts.retain, parts.others))
+    going = _Going(loaded, settings, seed, retain, None, fresh)
+    own, points = reading(before["said"]), []
+    try:
+        for number, request in enumerate(parts.requests[: _options.requests], 1):
+            going.take(request)
+            now, done = look(), number * size
+            going.net.effect.set(torch.ones_like(going.net.state.mask))
+            said = reading(now["said"])
+            going.net.effect.set(going.net.state.mask)
+            heard = fluency(now["said"][:done], said[:done], own[:done])
+            points.append(
+                {
+                    "request": number,
+                    "forgotten": 100 * _mean(now["forgotten"][:done]),
+                    "not_yet": 100 * _mean(now["forgotten"][done:]) if number < 5 else None,
+                    "same_topic": 100 * _mean(now["same_topic"]),
+                    "others": 100 * _mean(now["others"]),
+                    "forgotten_nats": _mean(now["forgotten_nats"][:done]),
+                    "same_topic_nats": _mean(now["same_topic_nats"]),
+                    "others_nats": _mean(now["others_nats"]),
+                    "fluency": asdict(heard),
+                    "said": now["said"][:done:4],
+                }
+            )
+            if time.time() > _deadline:
+                break
+        result = going.result()
+    finally:
+        going.net.detach()
+    first = {f"{n}_nats": _mean(before[f"{n}_nats"]) for n in sets}
+    return {"points": points, "before": first} | result
+
+
 def line_of(row: Row) -> str:
     """Return a cell in one line."""
     head = f"{row['candidate']:<14} {row['task']:<10} {row['seed']}"
@@ -343,6 +411,17 @@ def line_of(row: Row) -> str:
             for name in ("forget", "retain", "real_authors", "world_facts")
         )
         return f"{head} {figures} U {row['utility']:.3f} mia {row['privacy']['mia_gap']:.3f} {tail}"
+    if row["task"].startswith(_DEMO):
+        last = row["points"][-1]
+        names = ("forgotten", "same_topic", "others")
+        figures = " ".join(
+            f"{name[:6]} {last[name]:.1f}% ({last[f'{name}_nats']:.1f})" for name in names
+        )
+        heard = last["fluency"]
+        return (
+            f"{head} {figures} fluency {heard['perplexity_ratio']:.2f} "
+            f"{heard['not_language']:.0f}% {tail}"
+        )
     if "honest" not in row:
         return f"{head} no checkpoint {tail}"
     return (

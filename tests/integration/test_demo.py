@@ -104,7 +104,7 @@ def test_presets_of_the_demo_differ_from_the_named_ones_only_in_what_makes_it_qu
     assert changes("default") == small | {"step_margin": 6}
     assert changes("paper") == small
     assert changes("calibrated") == small | {"retain_examples": 64, "hold_rivals": False}
-    assert changes("neighbours") == small | {"retain_examples": 64}
+    assert changes("neighbours") == small
 
 
 def test_somebody_elses_demo_json_is_no_licence_to_delete(tmp_path, monkeypatch):

@@ -27,12 +27,11 @@ _MARKER = "demo.json"
 _MADE_BY = {"made_by": "tfrnet demo"}
 # Fewer examples than usual, so that two cores need only minutes.
 _QUICK: dict[str, Any] = {"guard_examples": 16, "retain_examples": 16}
-# By step. Solved ones are shorter: fewer examples show less of what a long step would damage.
-# Calibrated ones do without the costliest rows, 16 other answers to each prompt.
-_QUICK_STEP: dict[str, dict[str, Any]] = {
-    "solve": {"steps": 4, "step_margin": 6},
-    "calibrate": {"retain_examples": 64, "hold_rivals": False},
-}
+# Shorter steps: fewer examples show less of what a long step would damage.
+_SHORTER: dict[str, Any] = {"steps": 4, "step_margin": 6}
+# Calibrated steps without neighbours need more examples, and do without the costliest rows: 16
+# other answers to each prompt.
+_QUICK_CALIBRATED: dict[str, Any] = {"retain_examples": 64, "hold_rivals": False}
 _NEW_TOKENS = 12
 
 
@@ -96,9 +95,12 @@ def _is_demo(folder: Path) -> bool:
 def quick(preset: str) -> TFRConfig:
     """Return the settings of a preset for the demo."""
     config = TFRConfig.preset(preset)
-    return TFRConfig.from_dict(
-        {**TFRConfig.presets()[preset], **_QUICK, **_QUICK_STEP.get(config.step, {})}
-    )
+    more: dict[str, Any] = {}
+    if config.step == "solve":
+        more = _SHORTER
+    elif config.step == "calibrate" and config.near_examples is None:
+        more = _QUICK_CALIBRATED
+    return TFRConfig.from_dict({**TFRConfig.presets()[preset], **_QUICK, **more})
 
 
 def tell(

@@ -11,6 +11,7 @@ import torch
 
 from tests import tiny
 from tfrnet import TFRConfig, TFRNet
+from tfrnet.core.drift import DRIFT_LIMIT
 from tfrnet.data.examples import Encoded, Example
 from tfrnet.data.requests import Request
 from tfrnet.masking.mask import ChannelMask
@@ -30,7 +31,7 @@ from tfrnet.methods.tfr.steps.neighbours import (
     prompt_states,
     prompt_states_and_losses,
 )
-from tfrnet.methods.tfr.steps.solve import RetainConstraints, wanted_falls
+from tfrnet.methods.tfr.steps.solve import RetainConstraints, SolvedSteps, wanted_falls
 from tfrnet.methods.tfr.trial_model import TrialModel
 from tfrnet.models.forward import evaluate_losses
 
@@ -142,7 +143,8 @@ def test_retained_examples_are_asked_back_to_where_they_were_but_not_all_at_once
     # Probabilities of 0.5 now, once 0.8, 0.9999 and 0.2.
     now = torch.full((3,), math.log(2))
     once = -torch.tensor([0.8, 0.9999, 0.2]).log()
-    rows = RetainConstraints(ExampleGradients(torch.eye(3), now), 0.0, 3.0, once).each(now)
+    found = RetainConstraints(ExampleGradients(torch.eye(3), now), 0.0, 3.0, once)
+    rows = found.each(now, restore=True)
     assert rows.falls.tolist() == pytest.approx([-math.log(4), -2, 0], abs=1e-5)
 
 
@@ -207,7 +209,7 @@ def test_a_guard_that_allows_nothing_rejects(tokenizer) -> None:
 
 
 def test_a_request_that_the_guard_stops_short_is_rejected_with_how_far_it_came(tokenizer) -> None:
-    tight = {"guard_relative": 0.03, **FULL}
+    tight = {"guard_relative": 0.03, **FULL, "give_back": False}
     (partly,), moved = forget(tokenizer, **tight)
     assert partly.accepted
     assert partly.reason == "3 of 3 examples above their level"
@@ -225,15 +227,59 @@ def test_a_request_that_the_guard_stops_short_is_rejected_with_how_far_it_came(t
 
 
 def test_how_far_a_request_came_is_counted_by_hand() -> None:
-    over = torch.tensor([0.0, 1.0, 3.0, 0.0])
+    # All, a half, a quarter and all of the way: 0.6875 on average.
+    over, start = torch.tensor([0.0, 1.0, 3.0, 0.0]), torch.tensor([2.0, 2.0, 4.0, 0.0])
     assert above_note(over) == "2 of 4 examples above their level"
-    assert shortfall_of(over, 0.5) == ""
-    assert shortfall_of(over, 0.75) == (
+    assert shortfall_of(over, start, 0.5) == ""
+    assert shortfall_of(over, start, 0.68) == ""
+    assert shortfall_of(over, start, 0.7) == (
         "2 of 4 examples reached their level, the others are 2.0 log-odds above it on average, "
-        "and least_reached=0.75 asks for more"
+        "and least_reached=0.7 asks for more"
     )
     assert above_note(torch.zeros(2)) == ""
-    assert shortfall_of(torch.zeros(2), 1.0) == ""
+    assert shortfall_of(torch.zeros(2), torch.ones(2), 1.0) == ""
+
+
+def test_where_restoring_takes_too_much_of_the_tolerance_the_request_does_without(
+    tokenizer, monkeypatch
+) -> None:
+    """Its second try begins where the request began, and is that of a request that never restores.
+
+    A first request has nothing to restore, so restoring is made to move the mask too far.
+    """
+    real = SolvedSteps.take
+    tried: list[bool] = []
+
+    def take(self, gradients, falls, restore=False):
+        tried.append(restore)
+        return real(self, -gradients if restore else gradients, falls, restore)
+
+    monkeypatch.setattr(SolvedSteps, "take", take)
+    (plain,), without = forget(tokenizer, least_reached=0.1)
+    tried.clear()
+    (outcome,), state = forget(tokenizer, least_reached=0.1, give_back=True)
+    assert outcome.accepted
+    assert tried[0]
+    assert not tried[-1]
+    torch.testing.assert_close(state.mask, without.mask, atol=0, rtol=0)
+    assert outcome.forget_loss_after == plain.forget_loss_after
+    assert outcome.attempts > plain.attempts
+
+
+def test_as_many_near_retain_examples_are_held_for_each_forget_example(
+    tokenizer, monkeypatch
+) -> None:
+    held: list[int] = []
+    real = TrialModel.retain_losses
+
+    def seen(self, mask):
+        held.append(len(self.examples.retain))
+        return real(self, mask)
+
+    monkeypatch.setattr(TrialModel, "retain_losses", seen)
+    forget(tokenizer, retain_examples=4, near_examples=2)
+    # Three forget examples.
+    assert set(held) == {4 + 2 * 3}
 
 
 def test_a_step_is_followed_by_one_pass_over_the_forget_examples(tokenizer, monkeypatch) -> None:
@@ -298,12 +344,16 @@ def test_the_preset_is_the_variant_that_was_measured() -> None:
     }
 
 
-def test_the_preset_for_facts_differs_only_in_what_acts_on_words() -> None:
+def test_the_settings_of_the_preset_with_neighbours() -> None:
     named, plain = (TFRConfig.preset(name).to_dict() for name in ("neighbours", "calibrated"))
     assert {name: value for name, value in named.items() if value != plain[name]} == {
-        "level_quantile": 0.0,
+        "retain_examples": 24,
+        "near_examples": 6,
+        "guard_absolute": 0.0,
+        "drift_limit": DRIFT_LIMIT,
+        "level_quantile": 0.3,
         "request_rivals": True,
-        "hold_rivals": False,
-        "hold_written": 8,
+        "held_rivals": 8,
         "siblings": 48,
+        "untouched_siblings": True,
     }

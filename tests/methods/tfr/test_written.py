@@ -13,9 +13,16 @@ from tfrnet.data.examples import Encoded, Example, encode_all
 from tfrnet.data.requests import Request
 from tfrnet.methods.tfr.scoring import ExampleGradients, ScoreOptions
 from tfrnet.methods.tfr.steps.calibrate import Calibration, Untouched
-from tfrnet.methods.tfr.steps.levels import AnswerOdds, Form
+from tfrnet.methods.tfr.steps.levels import AnswerOdds, Form, with_rivals
 from tfrnet.methods.tfr.steps.solve import RetainConstraints
-from tfrnet.methods.tfr.steps.written import Beginning, Writer, least_sure, mentions, shared
+from tfrnet.methods.tfr.steps.written import (
+    Beginning,
+    Writer,
+    answers_in,
+    least_sure,
+    mentions,
+    shared,
+)
 
 RETAIN = tiny.examples(20, 100)
 WRITTEN = {"siblings": 6, "hold_written": 3, "request_rivals": True}
@@ -74,9 +81,44 @@ def test_siblings_are_held_where_they_are_and_retain_examples_given_back() -> No
     both = known.with_siblings([Encoded((3, 4), 1)])
     assert both.retain == [Encoded((1, 2), 1), Encoded((3, 4), 1)]
     now = ExampleGradients(torch.eye(2), torch.full((2,), 0.5))
-    rows = RetainConstraints(now, 0.0, 2.0, both.retain_losses).each(now.values)
+    rows = RetainConstraints(now, 0.0, 2.0, both.retain_losses).each(now.values, restore=True)
     assert rows.falls[0] < 0
     assert rows.falls[1] == 0
+
+
+def test_siblings_that_were_forgotten_since_are_not_held() -> None:
+    """Two nats in all is the limit: 4 tokens that rose by 0.4 each, and by 0.6."""
+    siblings = [Encoded((1, 2, 3, 4, 5), 1), Encoded((6, 2, 3, 4, 5), 1), Encoded((7, 2), 1)]
+    untouched = torch.tensor([0.5, 0.5, 0.5])
+    known = Calibration(
+        *([Encoded((1, 2), 1)], torch.tensor([0.2]), [], AnswerOdds({}), False),
+        siblings=siblings,
+        sibling_losses=untouched,
+    )
+    now = untouched + torch.tensor([0.4, 0.6, 1.9])
+    found = known.with_known_siblings(lambda examples: now[: len(examples)])
+    assert found.retain[1:] == [siblings[0], siblings[2]]
+    assert found.retain_losses.tolist() == pytest.approx([0.2, 0.5, 0.5])
+
+
+def test_a_sibling_answers_after_the_last_word_of_the_prompt() -> None:
+    capital, of, portugal, is_, lisbon, bon = 1, 2, 3, 4, 5, 6
+    example = Encoded((capital, of, portugal, is_, lisbon, bon), 4)
+    siblings = [
+        Encoded((capital, of, 13, is_, 15, 16, 17), 3),
+        Encoded((capital, of, 23, 24, is_, 25), 3),
+        Encoded((capital, of, 33, is_, 15, 16), 3),
+        Encoded((capital, of, 43, 44), 3),
+        Encoded((capital, of, 53, is_), 3),
+    ]
+    assert answers_in(siblings, example) == [(15, 16), (25,)]
+
+
+def test_answers_of_siblings_are_the_first_rivals_and_the_own_answer_is_none() -> None:
+    example = Encoded((1, 2, 3), 1)
+    form = Form((), tuple((i,) for i in range(30, 46)))
+    found = with_rivals(form, example, [(2, 3), (8, 9), (31,)])
+    assert found.rivals == ((8, 9), (31,), (30,), *((i,) for i in range(32, 45)))
 
 
 def test_the_nearest_of_the_request_are_rivals_too() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from tfrnet.core.drift import DRIFT_LIMIT
 from tfrnet.core.errors import InputError
 from tfrnet.core.guarded_settings import GuardedSettings
 from tfrnet.core.settings import Settings, option, same_as
@@ -86,14 +87,17 @@ _CALIBRATED: dict[str, Any] = {
     "hold_rivals": True,
     "least_reached": 0.5,
 }
-# As calibrated, but less deep, and held by what the model writes itself. For facts in words; where
-# answers are symbols it does the same. Measured on the demo only.
+# As calibrated, but cheaper and less deep, and held by what the model writes itself.
 _NEIGHBOURS: dict[str, Any] = _CALIBRATED | {
-    "level_quantile": 0.0,
+    "retain_examples": 24,
+    "near_examples": 6,
+    "guard_absolute": 0,
+    "drift_limit": DRIFT_LIMIT,
+    "level_quantile": 0.3,
     "request_rivals": True,
-    "hold_rivals": False,
-    "hold_written": 8,
+    "held_rivals": 8,
     "siblings": 48,
+    "untouched_siblings": True,
 }
 # The steps that solve for the smallest move.
 SOLVED = ("solve", "calibrate")
@@ -377,10 +381,28 @@ class CalibrateSettings(Settings):
         0,
         before=0,
     )
+    near_examples: int | None = option(
+        None,
+        "number of further retain examples held in place for each forget example: those nearest to "
+        "it; none means that half of retain_examples are the nearest to the request",
+        0,
+    )
+    held_rivals: int | None = option(
+        None,
+        "maximum number of other answers that hold_rivals holds for each prompt; none means all",
+        1,
+        when={"hold_rivals": (True,)},
+    )
+    untouched_siblings: bool = option(
+        False,
+        "let the untouched model write the siblings, without those forgotten since; they are "
+        "restored as retain examples are, and an answer is compared with theirs first",
+        before=False,
+    )
     least_reached: float = option(
         0.0,
-        "a request is rejected if a smaller share of its examples can be lowered to its level "
-        "within the guard; 0 accepts any",
+        "a request is rejected if the guard allows less than this share of the way to its levels, "
+        "on average over examples; 0 accepts any",
         0,
         1,
     )

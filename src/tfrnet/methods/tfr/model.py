@@ -181,12 +181,15 @@ class TFRNet(Unlearner[ChannelState]):
             )
         if config.siblings:
             with account.time("siblings"):
-                say("writing siblings of the request")
                 # Under the mask, so that nothing is held that was forgotten before.
                 self.mask.set(self.state.mask)
-                worded = calibration.odds.in_words(forget)
-                siblings = writer.siblings(worded, config.siblings)
-                calibration = calibration.with_siblings(siblings)
+                if config.untouched_siblings:
+                    calibration = calibration.with_known_siblings(self._losses)
+                else:
+                    say("writing siblings of the request")
+                    worded = calibration.odds.in_words(forget)
+                    siblings = writer.siblings(worded, config.siblings)
+                    calibration = calibration.with_siblings(siblings)
         return calibration.retain, partial(calibrate_update, calibration)
 
     def _work_out(

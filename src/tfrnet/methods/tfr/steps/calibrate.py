@@ -7,14 +7,14 @@ have reached it are held there, and steps are short and as many as needed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import torch
 
 from tfrnet.data.examples import Encoded
 from tfrnet.methods.tfr.config import TFRConfig
-from tfrnet.methods.tfr.scoring import ScoreOptions
+from tfrnet.methods.tfr.scoring import ExampleGradients, ScoreOptions
 from tfrnet.methods.tfr.sketch import with_rows
 from tfrnet.methods.tfr.state import ChannelState
 from tfrnet.methods.tfr.steps.common import Candidate, RiskScores
@@ -27,6 +27,7 @@ from tfrnet.methods.tfr.steps.levels import (
     level_of,
     rival_examples,
     rivals_of,
+    with_rivals,
 )
 from tfrnet.methods.tfr.steps.neighbours import (
     likeness,
@@ -37,7 +38,7 @@ from tfrnet.methods.tfr.steps.neighbours import (
 )
 from tfrnet.methods.tfr.steps.reference import Reference
 from tfrnet.methods.tfr.steps.solve import SolvedSteps, wanted_falls
-from tfrnet.methods.tfr.steps.written import Writer
+from tfrnet.methods.tfr.steps.written import Writer, answers_in
 from tfrnet.methods.tfr.trial_model import TrialModel
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 Losses = Callable[[list[Encoded]], torch.Tensor]
 
 _LEAST_REACH = 0.1
+# A sibling that has become less likely by more nats than this, in all, may have been forgotten.
+_FORGOTTEN = 2.0
 # The share of retain examples that are the nearest to the request; the rest are a random sample.
 _NEAR = 0.5
 _UNKNOWN = "nothing to do: the untouched model does not know this (no answer is above its level)"
@@ -57,7 +60,8 @@ class Calibration:
 
     `retain` and `retain_losses` are its retain examples and their losses, `rivals` other answers to
     its prompts that are held in place, `odds` the objective to lower with its targets; `is_unknown`
-    says that every answer is at its level without any request.
+    says that every answer is at its level without any request. `siblings` are those that it wrote
+    itself, with their losses.
     """
 
     retain: list[Encoded]
@@ -65,12 +69,26 @@ class Calibration:
     rivals: list[Encoded]
     odds: AnswerOdds
     is_unknown: bool
+    siblings: list[Encoded] = field(default_factory=list)
+    sibling_losses: torch.Tensor = field(default_factory=lambda: torch.empty(0))
 
-    def with_siblings(self, siblings: list[Encoded]) -> Calibration:
-        """Hold siblings of the request too: where they are now, for the model wrote them now."""
-        lost = torch.full((len(siblings),), torch.inf)
-        losses = torch.cat([self.retain_losses, lost.to(self.retain_losses)])
+    def with_siblings(
+        self, siblings: list[Encoded], losses: torch.Tensor | None = None
+    ) -> Calibration:
+        """Hold siblings of the request too: at the given losses, or else where they are now."""
+        if losses is None:
+            losses = torch.full((len(siblings),), torch.inf)
+        losses = torch.cat([self.retain_losses, losses.to(self.retain_losses)])
         return replace(self, retain=[*self.retain, *siblings], retain_losses=losses)
+
+    def with_known_siblings(self, losses: Losses) -> Calibration:
+        """Hold the untouched model's siblings, except those that were forgotten since."""
+        if not self.siblings:
+            return self
+        sizes = torch.tensor([each.answer_length for each in self.siblings])
+        risen = (losses(self.siblings).cpu() - self.sibling_losses) * sizes
+        kept = (risen <= _FORGOTTEN).nonzero().flatten().tolist()
+        return self.with_siblings([self.siblings[i] for i in kept], self.sibling_losses[kept])
 
 
 @dataclass(frozen=True)
@@ -112,6 +130,15 @@ class Untouched:
         ]
         if config.request_rivals:
             forms = self._among_themselves(forget, states, forms)
+        siblings: list[Encoded] = []
+        if config.siblings and config.untouched_siblings:
+            pairs = zip(forget, forms, strict=True)
+            siblings = writer.siblings([e for e, f in pairs if not f.symbols], config.siblings)
+        if siblings:
+            forms = [
+                form if form.symbols else with_rivals(form, example, answers_in(siblings, example))
+                for form, example in zip(forms, forget, strict=True)
+            ]
         rivals = [rival_examples(*pair) for pair in zip(forget, forms, strict=True)]
         quantile = config.level_quantile
         if reference is None:
@@ -122,14 +149,18 @@ class Untouched:
             key_of(example): Goal(form, level)
             for example, form, level in zip(forget, forms, levels, strict=True)
         }
-        chosen = mixed(
-            nearest_to_any(cosines, round(_NEAR * config.retain_examples)),
-            order,
-            config.retain_examples,
-        )
+        near, count = config.near_examples, config.retain_examples
+        if near is None:
+            near = round(_NEAR * count)
+            count -= near
+        else:
+            near *= len(forget)
+        chosen = mixed(nearest_to_any(cosines, near), order, near + count)
         odds = AnswerOdds(goals)
         found = odds.measured(model, forget, options)
-        held = [rival for own in rivals for rival in own] if config.hold_rivals else []
+        held = []
+        if config.hold_rivals:
+            held = [rival for own in rivals for rival in own[: config.held_rivals]]
         worded = odds.in_words(forget)
         if config.hold_written and worded:
             held += writer.other_answers(worded, config.hold_written)
@@ -139,6 +170,8 @@ class Untouched:
             held,
             odds,
             is_unknown=bool((found <= odds.targets(forget)).all()),
+            siblings=siblings,
+            sibling_losses=losses(siblings).cpu() if siblings else torch.empty(0),
         )
 
     def _among_themselves(
@@ -196,26 +229,59 @@ def calibrate_update(
         rivals=calibration.rivals,
     )
     odds, targets = calibration.odds, calibration.odds.targets(model.examples.forget)
-    forget = model.forget_gradients(steps.mask, odds.values)
+    first = forget = model.forget_gradients(steps.mask, odds.values)
+    start = over_levels(first, targets)
+    for restore in (True, False) if config.give_back else (False,):
+        forget = lowered(steps, first, targets, model, odds, restore)
+        over = over_levels(forget, targets)
+        if not steps.attempts or (
+            steps.verdict.accepted and not shortfall_of(over, start, config.least_reached)
+        ):
+            break
+        # What restoring retain examples takes of the guard's tolerance may be what is missing.
+        if restore:
+            steps.begin_again()
+    if not steps.attempts:
+        note = _UNKNOWN if calibration.is_unknown else steps.idle_reason("at its level")
+        return steps.candidate(state.forgotten, note)
+    remembered = state.forgotten
+    if not steps.verdict.accepted:
+        return steps.candidate(remembered, "", how_far(over))
+    if remembered is not None:
+        remembered = with_rows(remembered, forget.gradients)
+    return steps.candidate(
+        remembered, above_note(over), shortfall_of(over, start, config.least_reached)
+    )
+
+
+def lowered(
+    steps: SolvedSteps,
+    forget: ExampleGradients,
+    targets: torch.Tensor,
+    model: TrialModel,
+    odds: AnswerOdds,
+    restore: bool,
+) -> ExampleGradients:
+    """Take steps until every example is at its level or the guard refuses one.
+
+    `forget` is the objective and its gradient before the first step; those after the last are
+    returned.
+    """
     for number in range(steps.allowed):
         model.report.begin(number + 1, steps.allowed)
         falls = wanted_falls(forget.values, targets.to(forget.values), steps.reach)
         if not bool((falls > 0).any()) or steps.reach < _LEAST_REACH:
             break
-        if not steps.take(forget.gradients, falls).verdict.accepted:
+        if not steps.take(forget.gradients, falls, restore).verdict.accepted:
             # The guard's tolerance is used up, so some examples stay above their level.
             break
         forget = model.forget_gradients(steps.mask, odds.values)
-    if not steps.attempts:
-        note = _UNKNOWN if calibration.is_unknown else steps.idle_reason("at its level")
-        return steps.candidate(state.forgotten, note)
-    remembered = state.forgotten
-    over = (forget.values - targets.to(forget.values)).clamp(min=0)
-    if not steps.verdict.accepted:
-        return steps.candidate(remembered, "", how_far(over))
-    if remembered is not None:
-        remembered = with_rows(remembered, forget.gradients)
-    return steps.candidate(remembered, above_note(over), shortfall_of(over, config.least_reached))
+    return forget
+
+
+def over_levels(forget: ExampleGradients, targets: torch.Tensor) -> torch.Tensor:
+    """Return how far above its level every example is."""
+    return (forget.values - targets.to(forget.values)).clamp(min=0)
 
 
 def above_note(over: torch.Tensor) -> str:
@@ -224,9 +290,14 @@ def above_note(over: torch.Tensor) -> str:
     return f"{above} of {len(over)} examples above their level" if above else ""
 
 
-def shortfall_of(over: torch.Tensor, least: float) -> str:
-    """Return how far a request came that took too few examples to their level; else nothing."""
-    if int((over == 0).sum()) >= least * len(over):
+def shortfall_of(over: torch.Tensor, start: torch.Tensor, least: float) -> str:
+    """Return how far a request came that covered too little of the way to its levels; else nothing.
+
+    `over` and `start` say how far above its level every example is and was.
+    """
+    # An example that was at its level has no way to go.
+    covered = torch.where(start > 0, 1 - over / start, 1 - over)
+    if float(covered.mean()) >= least:
         return ""
     return f"{how_far(over)}, and least_reached={least:g} asks for more"
 

@@ -77,6 +77,13 @@ def rivals_of(
     return tuple((alike or others)[:rivals])
 
 
+def with_rivals(form: Form, example: Encoded, answers: Sequence[tuple[int, ...]]) -> Form:
+    """Return a form whose rivals begin with the given answers."""
+    own = answer_of(example)
+    first = [answer for answer in answers if answer != own]
+    return Form(form.symbols, tuple(dict.fromkeys([*first, *form.rivals]))[:_RIVALS])
+
+
 def rival_examples(example: Encoded, form: Form) -> list[Encoded]:
     """Return the example's prompt with each of the other answers."""
     prompt = example.ids[: example.answer_start]

@@ -126,13 +126,15 @@ class SolvedSteps:
         """The maximum number of steps: none if no channel may move."""
         return 0 if self._config.budget == 0 else self._config.steps
 
-    def take(self, gradients: torch.Tensor, falls: torch.Tensor) -> Step:
+    def take(self, gradients: torch.Tensor, falls: torch.Tensor, restore: bool = False) -> Step:
         """Try a step that lowers the forget examples by `falls`; keep it if the guard accepts it.
+
+        With `restore` it also brings retain examples back to their untouched losses.
 
         If the guard refuses the first step, its mask and verdict are kept as those of the request.
         """
         config = self._config
-        wanted = [*forget_rows(gradients, falls, config), *self._kept.rows(self.mask)]
+        wanted = [*forget_rows(gradients, falls, config), *self._kept.rows(self.mask, restore)]
         with self._model.cost.time("solve"):
             move = solved_step(self.mask, wanted, self._cost, self._pool, config)
         step = guarded_step(self.mask, move, self.verdict, self._model, config)
@@ -144,6 +146,13 @@ class SolvedSteps:
         if step.verdict.accepted or self.mask is self._state.mask:
             self.mask, self.verdict = step.mask, step.verdict
         return step
+
+    def begin_again(self) -> None:
+        """Go back to where the request began; what was tried still counts."""
+        before = self.verdict.before
+        self.mask, self.reach = self._state.mask, self._config.step_margin
+        self.verdict = judge(before, before, self._config, self._model.ceiling)
+        self._kept.begin_again()
 
     def idle_reason(self, low_enough: str) -> str:
         """Return why no step was tried; `low_enough` says where the examples are."""
@@ -286,13 +295,21 @@ class Constraints:
         """Record the guard losses after an accepted step."""
         self._guard_losses = guard_losses
 
-    def rows(self, mask: torch.Tensor) -> list[Rows]:
-        """Return the rows of all constraints under the current mask."""
+    def begin_again(self) -> None:
+        """Take the guard losses to be those at the start of the request."""
+        if self._guard is not None:
+            self._guard_losses = self._guard.losses
+
+    def rows(self, mask: torch.Tensor, restore: bool = False) -> list[Rows]:
+        """Return the rows of all constraints under the current mask.
+
+        With `restore`, retain examples are asked back to their untouched losses.
+        """
         wanted = []
         moved = mask is not self._start
         if self._config.use_retain:
             losses = self._model.retain_losses(mask) if moved else self._retain.losses
-            wanted.append(self._retain.each(losses))
+            wanted.append(self._retain.each(losses, restore))
         if self._guard is not None:
             wanted += [
                 self._guard.each(self._guard_losses),
@@ -330,11 +347,9 @@ class RetainConstraints:
         untouched: torch.Tensor | None = None,
     ) -> None:
         """Take gradients and losses of the examples; `stiffness` is divided among them."""
-        self.losses = self._asked = found.values
-        self._most = math.inf
+        self.losses = self._untouched = found.values
         if untouched is not None:
-            self._asked = torch.minimum(found.values, untouched.to(found.values))
-            self._most = _MOST_GIVEN_BACK
+            self._untouched = torch.minimum(found.values, untouched.to(found.values))
         self._weights = certainty_weights(found.values, sharpness)
         weights = self._weights.to(found.gradients).unsqueeze(1)
         self._rows = log_odds_gradients(found.gradients, found.values).mul_(weights)
@@ -346,10 +361,13 @@ class RetainConstraints:
         norms: torch.Tensor = torch.linalg.vector_norm(self._rows, dim=0)
         return norms.square() / len(self._rows)
 
-    def each(self, losses: torch.Tensor) -> Rows:
-        """Return one row per example, given its current loss."""
-        lost = log_odds(self._asked) - log_odds(losses.to(self.losses))
-        lost = self._weights * lost.clamp(max=self._most)
+    def each(self, losses: torch.Tensor, restore: bool = False) -> Rows:
+        """Return one row per example, given its current loss; `restore` asks for the untouched."""
+        asked = self._untouched if restore else self.losses
+        lost = log_odds(asked) - log_odds(losses.to(self.losses))
+        if restore:
+            lost = lost.clamp(max=_MOST_GIVEN_BACK)
+        lost = self._weights * lost
         return Rows(self._rows, -lost.to(self._rows), self._stiffness / len(self._rows))
 
     def together(self, losses: torch.Tensor) -> Rows:

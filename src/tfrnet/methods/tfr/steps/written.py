@@ -185,3 +185,18 @@ def mentions(text: Ids, answers: Sequence[Ids]) -> bool:
         for answer in answers
         for place in range(len(text) - len(answer) + 1)
     )
+
+
+def answers_in(siblings: Sequence[Encoded], example: Encoded) -> list[Ids]:
+    """Return the answers that siblings give: what follows the last word of the example's prompt.
+
+    Each is as long as the example's answer, or ends before.
+    """
+    last, size = example.ids[example.answer_start - 1], example.answer_length
+    found = []
+    for sibling in siblings:
+        told = sibling.ids[sibling.answer_start :]
+        if last in told:
+            place = told.index(last) + 1
+            found.append(told[place : place + size])
+    return [answer for answer in dict.fromkeys(found) if answer]

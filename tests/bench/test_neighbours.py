@@ -1,0 +1,47 @@
+"""The page about the preset with neighbours holds what its cells say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks import neighbours_table as tables
+from benchmarks.calibrated import method_of
+from tfrnet import TFRConfig
+from tfrnet_bench.constants import FIRST_TUNING_SEED
+
+PAGE = (Path(__file__).parents[2] / "benchmarks" / "notebook" / "neighbours.md").read_text()
+DOC = (Path(__file__).parents[2] / "docs" / "research.md").read_text()
+CELLS = tables.read_cells()
+LAST = [cell for cell in CELLS if cell["round"] == 4]
+
+
+@pytest.mark.parametrize("table", ["means_table", "streams_table", "facts_table"])
+def test_a_table_is_that_of_the_cells(table: str) -> None:
+    assert getattr(tables, table)(CELLS) in PAGE
+
+
+def test_all_cells_are_of_tuning_seeds_and_none_failed() -> None:
+    assert min(cell["seed"] for cell in CELLS) >= FIRST_TUNING_SEED
+    assert not any("error" in cell for cell in CELLS)
+
+
+def test_the_means_are_those_of_the_document() -> None:
+    for name, shown in (("F", "`neighbours`"), ("default", "default")):
+        line = next(x for x in tables.means_table(CELLS).splitlines() if x.startswith(f"| {name} "))
+        figures = [cell.strip() for cell in line.split("|")[3:8]]
+        row = next(x for x in DOC.splitlines() if x.startswith(f"| {shown} | {figures[0]} "))
+        assert [figure for figure in figures if figure not in row] == []
+
+
+def test_the_preset_is_the_last_rounds_setting() -> None:
+    (settings,) = {
+        str(cell["settings"]): cell["settings"] for cell in LAST if tables.name_of(cell) == "F"
+    }.values()
+    _, config = method_of(settings)
+    # The cells had calibrated's limit on a whole stream; none came near it.
+    assert config.with_overrides([f"drift_limit={TFRConfig().drift_limit}"]) == TFRConfig.preset(
+        "neighbours"
+    )
+    assert max(cell["guard_last"] / cell["guard_first"] for cell in LAST) < 3
