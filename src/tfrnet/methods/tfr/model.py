@@ -122,8 +122,8 @@ class TFRNet(Unlearner[ChannelState]):
     def _held_rows(self) -> int:
         """Return how many numbers per channel are in memory while the model computes.
 
-        Other answers that `calibrate` holds in place are not counted: how many there are is known
-        only once a request is read.
+        Near examples and other answers that `calibrate` holds in place are not counted: how many
+        there are is known only once a request is read.
         """
         config = self.config
         if config.step not in SOLVED:

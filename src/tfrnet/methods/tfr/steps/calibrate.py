@@ -124,21 +124,7 @@ class Untouched:
         """
         states = prompt_states(model, forget, options)
         cosines = likeness(states, self.states)
-        forms = [
-            form_of(example, [self.retain[i] for i in places])
-            for example, places in zip(forget, ranked(cosines).tolist(), strict=True)
-        ]
-        if config.request_rivals:
-            forms = self._among_themselves(forget, states, forms)
-        siblings: list[Encoded] = []
-        if config.siblings and config.untouched_siblings:
-            pairs = zip(forget, forms, strict=True)
-            siblings = writer.siblings([e for e, f in pairs if not f.symbols], config.siblings)
-        if siblings:
-            forms = [
-                form if form.symbols else with_rivals(form, example, answers_in(siblings, example))
-                for form, example in zip(forms, forget, strict=True)
-            ]
+        forms, siblings = self._compared(forget, states, cosines, config, writer)
         rivals = [rival_examples(*pair) for pair in zip(forget, forms, strict=True)]
         quantile = config.level_quantile
         if reference is None:
@@ -149,13 +135,6 @@ class Untouched:
             key_of(example): Goal(form, level)
             for example, form, level in zip(forget, forms, levels, strict=True)
         }
-        near, count = config.near_examples, config.retain_examples
-        if near is None:
-            near = round(_NEAR * count)
-            count -= near
-        else:
-            near *= len(forget)
-        chosen = mixed(nearest_to_any(cosines, near), order, near + count)
         odds = AnswerOdds(goals)
         found = odds.measured(model, forget, options)
         held = []
@@ -164,6 +143,7 @@ class Untouched:
         worded = odds.in_words(forget)
         if config.hold_written and worded:
             held += writer.other_answers(worded, config.hold_written)
+        chosen = chosen_retain(cosines, order, config)
         return Calibration(
             [self.retain[i] for i in chosen],
             self.losses[chosen],
@@ -173,6 +153,31 @@ class Untouched:
             siblings=siblings,
             sibling_losses=losses(siblings).cpu() if siblings else torch.empty(0),
         )
+
+    def _compared(
+        self,
+        forget: list[Encoded],
+        states: torch.Tensor,
+        cosines: torch.Tensor,
+        config: TFRConfig,
+        writer: Writer,
+    ) -> tuple[list[Form], list[Encoded]]:
+        """Return what each answer is compared with, and the siblings written for that."""
+        forms = [
+            form_of(example, [self.retain[i] for i in places])
+            for example, places in zip(forget, ranked(cosines).tolist(), strict=True)
+        ]
+        if config.request_rivals:
+            forms = self._among_themselves(forget, states, forms)
+        siblings: list[Encoded] = []
+        if config.siblings and config.untouched_siblings:
+            pairs = zip(forget, forms, strict=True)
+            siblings = writer.siblings([e for e, f in pairs if not f.symbols], config.siblings)
+            forms = [
+                form if form.symbols else with_rivals(form, example, answers_in(siblings, example))
+                for form, example in zip(forms, forget, strict=True)
+            ]
+        return forms, siblings
 
     def _among_themselves(
         self, forget: list[Encoded], states: torch.Tensor, forms: list[Form]
@@ -202,6 +207,17 @@ def estimated_levels(
         level_of(form, [next(found) for _ in own], quantile)
         for form, own in zip(forms, rivals, strict=True)
     ]
+
+
+def chosen_retain(cosines: torch.Tensor, order: list[int], config: TFRConfig) -> list[int]:
+    """Return the retain examples that are held: the nearest to the request, then others."""
+    near, drawn = config.near_examples, config.retain_examples
+    if near is None:
+        near = round(_NEAR * drawn)
+        drawn -= near
+    else:
+        near *= len(cosines)
+    return mixed(nearest_to_any(cosines, near), order, near + drawn)
 
 
 def mixed(first: list[int], order: list[int], count: int) -> list[int]:
