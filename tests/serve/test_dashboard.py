@@ -130,6 +130,30 @@ def test_a_page_that_was_empty_watches_the_first_request(
         page.close()
 
 
+def test_a_page_that_begins_anew_while_it_reads_shows_every_request_once(
+    page: Any, running: Running
+) -> None:
+    """As it does when the service is back: what was under way must not mix with what follows."""
+    store = running.service.primary.session.store
+    page.wait_for_function("(read) => lines === read", arg=store.lines)
+    page.evaluate(
+        """() => {
+          const real = window.fetch, go = new Promise((resolve) => { window.goOn = resolve; });
+          window.held = 0;
+          window.fetch = async (path, ...rest) => {
+            if (path.includes("v1/history")) { window.held += 1; await go; }
+            return real(path, ...rest);
+          };
+        }"""
+    )
+    running.submit(tiny.requests(8)[5])
+    running.ended("request-5")
+    page.wait_for_function("() => window.held > 0")
+    page.evaluate("() => { readAnew(); goOn(); }")
+    shown = page.evaluate("async () => { await readOn(); return applied.map((one) => one.hash); }")
+    assert shown == [entry["hash"] for entry in store.entries if entry["kind"] == "request"]
+
+
 def test_before_and_after_are_those_of_the_models(page: Any, running: Running) -> None:
     page.fill("#prompt", PROMPT)
     page.locator("#ask-form button").click()

@@ -468,7 +468,10 @@ class StateStore:
         """Find out where the state stands; a writer finishes a commit that was cut off."""
         for _ in range(_LOOKS):
             pointer = Pointer.read(self.layout.pointer)
-            if self._settle(pointer):
+            # Position and history change together, for threads that ask meanwhile.
+            with self._memory:
+                is_settled = self._settle(pointer)
+            if is_settled:
                 return
             # Beside a writer, the ledger and the generations may be newer than the pointer was.
             if self._lock or Pointer.read(self.layout.pointer) == pointer:
