@@ -468,6 +468,17 @@ def test_the_commands_of_a_client(
     assert err == "tfrnet: error: the request is completed, so this cannot be done now (409)\n"
 
 
+def test_the_client_says_what_the_audit_found(
+    tmp_path: Path, tokenizer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with primary(tmp_path / "state", tokenizer, audit=True) as running:
+        running.submit(REQUESTS[0])
+        found = running.ended("request-0")["audit"]
+        assert run_main(("request", "show", "request-0", "--url", running.url)) == 0
+    assert "wordings" in found
+    assert capsys.readouterr().out.splitlines()[-1] == f"  audit: {found}"
+
+
 def test_the_commands_for_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "tokens.json"
     assert run_main(("token", "add", "--tokens", path, "--name", "ops", "--days", 3)) == 0
