@@ -33,12 +33,12 @@ def test_a_setting_without_effect_under_a_step_is_refused_with_the_reason(step, 
 
 
 def test_the_default_shows_only_what_acts():
-    assert len(fields(TFRConfig)) == 61
+    assert len(fields(TFRConfig)) == 64
     # Of the paper's and the Fisher step, and of the calibrated one.
-    assert len(TFRConfig().effective()) == 61 - 9 - 7
-    assert len(TFRConfig.paper().effective()) == 61 - 17 - 7
+    assert len(TFRConfig().effective()) == 64 - 9 - 10
+    assert len(TFRConfig.paper().effective()) == 64 - 17 - 10
     # Of the paper's and the Fisher step, and of the default's goal.
-    assert len(TFRConfig.preset("calibrated").effective()) == 61 - 9 - 5
+    assert len(TFRConfig.preset("calibrated").effective()) == 64 - 9 - 5
 
 
 def test_another_step_drops_what_acted_before():

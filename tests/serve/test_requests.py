@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 import threading
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import httpx
 import pytest
@@ -15,6 +19,9 @@ from tests import tiny
 from tests.serve.running import Running, make_session, primary, wait_until
 from tests.states import story, tensors
 from tfrnet.method_state import verify_state
+from tfrnet.serve.news import News
+from tfrnet.serve.queue import Event
+from tfrnet.serve.routes.requests import _way
 from tfrnet.serve.service import ServiceOptions
 
 REQUESTS = tiny.requests(8, size=2)
@@ -189,6 +196,33 @@ def test_a_way_is_told_as_events(shared: Running) -> None:
     assert "queued" not in again
     assert "completed" in again
     assert shared.client.get("/v1/requests/unknown/events").status_code == 404
+
+
+@pytest.mark.parametrize("moment", ["before the events are read", "after"])
+def test_the_end_of_a_way_is_told_whenever_it_comes(moment: str) -> None:
+    """Also between two looks at the queue, of which the first found the request at work."""
+    names, news, ended = ["queued", "started"], News(), []
+
+    def end() -> None:
+        ended.append(True)
+        news.tell({"event": "completed", "request": "x", "number": 3})
+
+    def events(name: str, last: int) -> list[Event]:
+        if moment != "after":
+            end()
+        told = [*names, "completed"] if ended else names
+        if moment == "after":
+            end()
+        return [Event(number, name, 0.0, each, {}) for number, each in enumerate(told, 1)]
+
+    queue = SimpleNamespace(events=events, find=lambda _: SimpleNamespace(has_ended=bool(ended)))
+    service: Any = SimpleNamespace(news=news, needed_primary=SimpleNamespace(queue=queue))
+
+    async def heard() -> list[str]:
+        return [text async for text in _way(service, "x", 0)]
+
+    told = asyncio.run(asyncio.wait_for(heard(), 5))
+    assert re.findall("^event: (.*)$", "".join(told), re.MULTILINE) == [*names, "completed"]
 
 
 def test_deadlines(shared: Running) -> None:

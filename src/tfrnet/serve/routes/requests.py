@@ -175,10 +175,13 @@ async def _way(service: Service, name: str, last: int) -> AsyncIterator[str]:
     """Yield what has happened to a request, then what happens, until it ends."""
     queue = service.needed_primary.queue
     with service.news.listening() as listener:
+        # Asked first: what ends only after this is among the events that follow.
+        has_ended = (await asyncio.to_thread(queue.find, name)).has_ended
         for event in await asyncio.to_thread(queue.events, name, last):
             last = event.number
             yield event_text(event.name, told(event), event.number)
-        if (await asyncio.to_thread(queue.find, name)).has_ended:
+            has_ended = event.name in _ENDED
+        if has_ended:
             return
         while (news := await listener.hear(_HEARTBEAT)) is not None:
             number = news.get("number")
