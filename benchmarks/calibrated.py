@@ -3,9 +3,10 @@
     python -m benchmarks.calibrated PLAN.json RESULTS.jsonl --data-dir DATA --workers 16
 
 PLAN.json is {"candidates": {"name": {"setting": value}}, "cells": [["name", "boolq", 1000], ...]},
-cells in order of importance; the task may be tofu, or tofu-all where all of its retain data is
-given. A candidate may name another "method" and a "preset" of it. One line is written per cell as
-it ends. A cell that the time does not suffice for ends early and says after how many requests.
+cells in order of importance. The task may be tofu, or tofu-all where all of its retain data is
+given, or demo:TOPIC for a topic of the demo's facts. A candidate may name another "method" and a
+"preset" of it. One line is written per cell as it ends. A cell that the time does not suffice for
+ends early and says after how many requests.
 """
 
 from __future__ import annotations
@@ -334,6 +335,7 @@ def _tofu(settings: Row, task: str, seed: int) -> Row:
 def _demo(settings: Row, task: str, seed: int) -> Row:
     """Forget a topic of the demo's facts, with every set of facts looked at after each request."""
     loaded = _model("smollm2-135m")
+    # The first tuning seed is the demo's own draw.
     parts = corpus.split(
         corpus.load_facts(), task.removeprefix(_DEMO), seed=seed % FIRST_TUNING_SEED
     )

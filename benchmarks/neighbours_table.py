@@ -27,10 +27,7 @@ def read_cells() -> list[Row]:
 
 def streams_table(rows: Sequence[Row]) -> str:
     """Return a line per cell of a stream."""
-    lines = [
-        "| round | variant | stream, seed | H | not yet | nats | fresh | guard | accepted | s |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
+    lines = []
     for row in rows:
         if "honest" not in row:
             continue
@@ -41,17 +38,14 @@ def streams_table(rows: Sequence[Row]) -> str:
             f"x{row['guard_last'] / row['guard_first']:.2f}",
             *(f"{row['accepted']} of {row['requests']}", f"{row['request_seconds']:.1f}"),
         )
-        lines.append(f"| {' | '.join(map(str, cells))} |")
-    return "\n".join(lines)
+        lines.append(cells)
+    head = "round, variant, stream, H, not yet, nats, fresh, guard, accepted, s"
+    return _table(head, lines)
 
 
 def facts_table(rows: Sequence[Row]) -> str:
     """Return a line per cell of the demo's facts, after the last request."""
-    lines = [
-        "| round | variant | facts | forgotten | same topic | others | nats | fluency | accepted | "
-        "s |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
+    lines = []
     for row in rows:
         if not row["task"].startswith(_DEMO):
             continue
@@ -63,8 +57,9 @@ def facts_table(rows: Sequence[Row]) -> str:
             f"x{last['fluency']['perplexity_ratio']:.2f}",
             *(f"{row['accepted']} of {row['requests']}", f"{row['request_seconds']:.1f}"),
         )
-        lines.append(f"| {' | '.join(map(str, cells))} |")
-    return "\n".join(lines)
+        lines.append(cells)
+    head = "round, variant, facts, forgotten, same topic, others, nats, fluency, accepted, s"
+    return _table(head, lines)
 
 
 def means_table(rows: Sequence[Row]) -> str:
@@ -75,10 +70,7 @@ def means_table(rows: Sequence[Row]) -> str:
     chosen += [
         row for row in rows if name_of(row) == "default" and (row["task"], row["seed"]) in seen
     ]
-    lines = [
-        "| variant | sets | forgotten | same topic | others | nats | fluency | s |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
+    lines = []
     for name in dict.fromkeys(map(name_of, chosen)):
         own = [row for row in chosen if name_of(row) == name]
         ends = [row["points"][-1] for row in own]
@@ -89,8 +81,14 @@ def means_table(rows: Sequence[Row]) -> str:
             f"x{fmean(end['fluency']['perplexity_ratio'] for end in ends):.2f}",
             f"{mean(own, 'request_seconds'):.1f}",
         )
-        lines.append(f"| {' | '.join(map(str, cells))} |")
-    return "\n".join(lines)
+        lines.append(cells)
+    return _table("variant, sets, forgotten, same topic, others, nats, fluency, s", lines)
+
+
+def _table(head: str, lines: Sequence[Sequence[object]]) -> str:
+    titles = head.split(", ")
+    rows = [titles, ["---"] * len(titles), *lines]
+    return "\n".join(f"| {' | '.join(map(str, row))} |" for row in rows)
 
 
 def name_of(row: Row) -> str:

@@ -188,7 +188,7 @@ def mentions(text: Ids, answers: Sequence[Ids]) -> bool:
 
 
 def answers_in(siblings: Sequence[Encoded], example: Encoded) -> list[Ids]:
-    """Return the answers that siblings give: what follows the last word of the example's prompt.
+    """Return the answers that siblings give: what follows the last token of the example's prompt.
 
     Each is as long as the example's answer, or ends before.
     """
