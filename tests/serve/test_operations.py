@@ -203,6 +203,7 @@ def test_an_error_of_ours_shows_no_stack(shared: Running, monkeypatch: pytest.Mo
     monkeypatch.setattr(shared.service, "facts", broken)
     answer = shared.client.get("/v1/state")
     assert answer.status_code == 500
+    assert answer.json()["detail"] == "something went wrong in the service; its log says what"
     assert "passwd" not in answer.text
     assert "passwd" not in shared.said.getvalue()
     failed = [line for line in shared.log() if line["event"] == "failed"]

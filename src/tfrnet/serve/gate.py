@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tfrnet.serve.log import Log
 from tfrnet.serve.metrics import Metrics
-from tfrnet.serve.problems import Problem, busy, problem_of, response
+from tfrnet.serve.problems import Problem, busy, problem_of, response, route_of
 from tfrnet.serve.tokens import ANYBODY, TokenFile
 
 # Always answered, so that whoever watches over the service can tell overload from death.
@@ -100,11 +100,12 @@ class Gate:
             ready = await self._checked(scope, receive)
             await self._app(scope, ready, noting)
         except Exception as error:
-            problem = problem_of(error)
-            if problem.status == 500:
-                self._log.error("failed", error, route=_route(scope))
+            # The app has answered and written it down.
             if begun:
                 raise
+            problem = problem_of(error)
+            if problem.status == 500:
+                self._log.error("failed", error, route=route_of(scope))
             await response(problem)(scope, receive, noting)
         finally:
             self._under_way -= 1
@@ -172,7 +173,7 @@ class Gate:
         return again
 
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
-        route = _route(scope)
+        route = route_of(scope)
         caller: Any = scope.get("state", {}).get("caller")
         # A method of the caller's own could be anything, and there could be any number of them.
         method = scope["method"] if scope["method"] in _METHODS else "(other)"
@@ -202,8 +203,3 @@ def _host_of(url: str) -> str:
         return urlsplit(url).hostname or ""
     except ValueError:
         return ""
-
-
-def _route(scope: Scope) -> str:
-    """Return the pattern of the address, which holds no id."""
-    return getattr(scope.get("route"), "path", "(none)")

@@ -11,6 +11,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.types import Scope
 
 from tfrnet.core.errors import InputError, StateError
 from tfrnet.serve.engine import TooManyError
@@ -109,16 +110,24 @@ def _is_ours(part: Any) -> bool:
     return isinstance(part, int) or (isinstance(part, str) and part.isidentifier())
 
 
+def route_of(scope: Scope) -> str:
+    """Return the pattern of the address, which holds no id."""
+    return getattr(scope.get("route"), "path", "(none)")
+
+
 def answer_with_problems(app: FastAPI) -> None:
     """Answer every error of an app with a problem document."""
 
     async def handle(request: Request, error: Exception) -> JSONResponse:
-        if isinstance(error, StateError | sqlite3.Error):
-            request.app.state.service.log.error("failed", error)
-        return response(problem_of(error))
+        problem = problem_of(error)
+        # Before the answer goes out, so that whoever reads it finds the reason in the log.
+        if problem.status == 500 or isinstance(error, StateError | sqlite3.Error):
+            request.app.state.service.log.error("failed", error, route=route_of(request.scope))
+        return response(problem)
 
     for kind in (
         *(Problem, UnknownRequestError, ConflictError, QueueFullError, TooManyError),
         *(InputError, StateError, RequestValidationError, HTTPException, sqlite3.Error),
+        Exception,
     ):
         app.add_exception_handler(kind, handle)
