@@ -305,6 +305,8 @@ def test_a_replica_that_cannot_read_goes_on_and_says_so(
     with primary(state, tokenizer):
         pass
     with replica(state, tokenizer) as follower:
+        # It has looked before, so that the file which comes back is one that it knows.
+        wait_until(lambda: follower.service.follower._seen is not None)
         (state / "current.json").rename(state / "elsewhere")
         wait_until(lambda: follower.client.get("/readyz").status_code == 503)
         assert follower.complete(PROMPT).status_code == 200

@@ -67,6 +67,7 @@ class Follower:
                 self.generation = store.generation
             self._seen, self._behind_since, self.problem = stamp, None, ""
         except Exception as error:
+            self._seen = None  # the same file may come back
             self._behind_since = self._behind_since or time.monotonic()
             if not self.problem:
                 self._failed(error)
