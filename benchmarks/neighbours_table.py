@@ -15,9 +15,9 @@ Row = Mapping[str, Any]
 
 CELLS = Path(__file__).parent / "results" / "research" / "neighbours.jsonl"
 _DEMO = "demo:"
-# The default ran under two names.
-_DEFAULT = {"d": "default", "d11": "default", "d12": "`calibrated`"}
-_LAST = 4
+# What was the default then ran under several names.
+_NAMES = {"d": "deep", "d11": "deep", "default": "deep", "d12": "`calibrated`"}
+_LAST = (4, 5)
 
 
 def read_cells() -> list[Row]:
@@ -40,7 +40,7 @@ def streams_table(rows: Sequence[Row]) -> str:
         )
         lines.append(cells)
     head = "round, variant, stream, H, not yet, nats, fresh, guard, accepted, s"
-    return _table(head, lines)
+    return table(head, lines)
 
 
 def facts_table(rows: Sequence[Row]) -> str:
@@ -59,20 +59,29 @@ def facts_table(rows: Sequence[Row]) -> str:
         )
         lines.append(cells)
     head = "round, variant, facts, forgotten, same topic, others, nats, fluency, accepted, s"
-    return _table(head, lines)
+    return table(head, lines)
 
 
 def means_table(rows: Sequence[Row]) -> str:
-    """Return the means over the sets of facts that the variants of the last round have all seen."""
-    last = [row for row in rows if row["round"] == _LAST and row["task"].startswith(_DEMO)]
-    chosen = [row for row in last if name_of(row) != "default"]
-    seen = {(row["task"], row["seed"]) for row in chosen}
-    chosen += [
-        row for row in rows if name_of(row) == "default" and (row["task"], row["seed"]) in seen
+    """Return the means over the sets of facts, of variants that have seen all of them."""
+    last = [row for row in rows if row["round"] in _LAST and row["task"].startswith(_DEMO)]
+    sets = {(row["task"], row["seed"]) for row in last}
+    last += [
+        row
+        for row in rows
+        if row["round"] not in _LAST
+        and name_of(row) == "deep"
+        and (row["task"], row["seed"]) in sets
     ]
+    names = dict.fromkeys(map(name_of, last))
+    variants = {name: [row for row in last if name_of(row) == name] for name in names}
+    return facts_means({name: own for name, own in variants.items() if len(own) == len(sets)})
+
+
+def facts_means(variants: Mapping[str, Sequence[Row]]) -> str:
+    """Return a line per variant: means over its cells of facts, after the last request."""
     lines = []
-    for name in dict.fromkeys(map(name_of, chosen)):
-        own = [row for row in chosen if name_of(row) == name]
+    for name, own in variants.items():
         ends = [row["points"][-1] for row in own]
         cells = (
             *(name, len(own)),
@@ -82,10 +91,11 @@ def means_table(rows: Sequence[Row]) -> str:
             f"{mean(own, 'request_seconds'):.1f}",
         )
         lines.append(cells)
-    return _table("variant, sets, forgotten, same topic, others, nats, fluency, s", lines)
+    return table("variant, sets, forgotten, same topic, others, nats, fluency, s", lines)
 
 
-def _table(head: str, lines: Sequence[Sequence[object]]) -> str:
+def table(head: str, lines: Sequence[Sequence[object]]) -> str:
+    """Return a table in Markdown; titles are separated by commas."""
     titles = head.split(", ")
     rows = [titles, ["---"] * len(titles), *lines]
     return "\n".join(f"| {' | '.join(map(str, row))} |" for row in rows)
@@ -93,7 +103,7 @@ def _table(head: str, lines: Sequence[Sequence[object]]) -> str:
 
 def name_of(row: Row) -> str:
     """Return the name of a cell's variant."""
-    return _DEFAULT.get(row["candidate"], row["candidate"])
+    return _NAMES.get(row["candidate"], row["candidate"])
 
 
 def mean(rows: Sequence[Row], name: str) -> float:

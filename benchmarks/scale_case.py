@@ -34,8 +34,8 @@ _NO_CEILING = 1000.0
 VARIANTS: dict[str, tuple[str, str, str]] = {
     "tfr-paper": ("tfr", "paper", ""),
     "tfr-paper-compiled": ("tfr", "paper", ""),
-    "tfr": ("tfr", "default", ""),
-    "tfr-compiled": ("tfr", "default", ""),
+    "tfr": ("tfr", "deep", ""),
+    "tfr-compiled": ("tfr", "deep", ""),
 } | {
     f"{name}{ending}": (name, "default", trained)
     for name in ("ga", "graddiff", "rmu", "simnpo", "asu")

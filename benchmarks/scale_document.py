@@ -35,7 +35,7 @@ _GROWTH_COLUMNS = {
     "Folder (MB)": ("folder_bytes", 1e6),
     "Ledger (MB)": ("ledger_bytes", 1e6),
 }
-# What a request of the default does, by the names of its outcome's `seconds`.
+# What a request with `deep` does, by the names of its outcome's `seconds`.
 _STAGE_COLUMNS = {
     "Scores": "score",
     "Guard's gradients": "guard_gradients",
@@ -82,7 +82,7 @@ def method_tables(cases: Sequence[Record]) -> list[Table]:
 
 
 def stages_table(cases: Sequence[Record]) -> Table:
-    """Return what the seconds of a request with the default's settings go to."""
+    """Return what the seconds of a request with the settings `deep` go to."""
     found = [
         record
         for record in cases
@@ -97,7 +97,7 @@ def stages_table(cases: Sequence[Record]) -> Table:
         for record in found
     ]
     columns = ("Shape", "Method", *_STAGE_COLUMNS)
-    title = "Seconds of a request with the default's settings, by stage"
+    title = "Seconds of a request with the settings `deep`, by stage"
     return Table("scale-stages", title, columns, rows, text_columns=2)
 
 

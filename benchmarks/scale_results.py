@@ -13,7 +13,7 @@ from tfrnet_bench.run.provenance import code_commit
 
 Record = dict[str, Any]
 OUT_OF_MEMORY = "out of memory"
-# What the 7B case is to reach on one H200, by the paper's rule and by default, compiled too.
+# What the 7B case is to reach on one H200, by the paper's rule and with `deep`, compiled too.
 _TARGET_CASE = {"shape": "7b", "length": 256, "channels": "all-linear"}
 _TARGET_METHODS = ("tfr-paper", "tfr-paper-compiled", "tfr", "tfr-compiled")
 _MOST_SECONDS, _LEAST_SHARE, _MOST_MEMORY = 2.0, 0.45, 1.35

@@ -14,12 +14,12 @@ from transformers import AutoModelForCausalLM
 
 from tests import tiny
 from tests.datasets import write_lines
-from tfrnet import InputError, Session, StateError, TFRConfig, TFRNet, apply_state, load_model
+from tfrnet import InputError, Session, StateError, TFRNet, apply_state, load_model
 from tfrnet.models.passes import DEFAULT_BATCH, Passes
 from tfrnet.state.store import StateStore
 
 RETAIN = tiny.examples(20)
-SMALL = TFRConfig(guard_examples=4, retain_examples=6, steps=1)
+SMALL = tiny.deep(guard_examples=4, retain_examples=6, steps=1)
 FIRST, SECOND = tiny.requests(2)
 IDS = torch.arange(1, 31).view(2, 15)
 

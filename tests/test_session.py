@@ -24,7 +24,7 @@ from tfrnet.session import Session
 
 RETAIN = tiny.examples(12)
 STREAM = tiny.requests(4)
-SMALL = TFRConfig(guard_examples=6, retain_examples=6, steps=1)
+SMALL = tiny.deep(guard_examples=6, retain_examples=6, steps=1)
 MIXED = TFRConfig.paper(guard_examples=6, retain_examples=6, guard_relative=1e-4, max_sparsity=0.2)
 
 OpenSession = Callable[..., Session]
@@ -341,7 +341,7 @@ def _run(open_session: OpenSession, state: Path, config: TFRConfig, at_a_time: i
 @pytest.mark.parametrize(
     ("config", "outcomes"),
     [
-        (TFRConfig(guard_examples=6, retain_examples=5), {"accepted"}),
+        (tiny.deep(guard_examples=6, retain_examples=5), {"accepted"}),
         pytest.param(
             TFRConfig.paper(guard_examples=6, retain_examples=5),
             {"accepted"},
@@ -354,12 +354,12 @@ def _run(open_session: OpenSession, state: Path, config: TFRConfig, at_a_time: i
             marks=pytest.mark.slow,
         ),
         pytest.param(
-            TFRConfig.preset("neighbours").with_overrides(["steps=3"]),
+            TFRConfig(steps=3),
             {"accepted"},
             marks=pytest.mark.slow,
         ),
     ],
-    ids=["default", "paper", "with rejections", "calibrated", "neighbours"],
+    ids=["deep", "paper", "with rejections", "calibrated", "default"],
 )
 def test_a_resumed_stream_is_bit_identical_to_an_uninterrupted_one(
     open_session: OpenSession, tmp_path: Path, config: TFRConfig, outcomes: set[str]

@@ -17,14 +17,13 @@ from tfrnet.data.anchors import without_answers
 from tfrnet.data.examples import Example
 from tfrnet.data.requests import Request
 from tfrnet.method_state import own_text_of, verify_state
-from tfrnet.methods.tfr.config import TFRConfig
 from tfrnet.models import own_text
 from tfrnet.session import Session
 from tfrnet.state.store import StateStore
 
 STREAM = tiny.requests(3)
 RETAIN = tiny.examples(12)
-SMALL = TFRConfig(guard_examples=6, retain_examples=6, steps=1)
+SMALL = tiny.deep(guard_examples=6, retain_examples=6, steps=1)
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from tfrnet.data.examples import Example
 from tfrnet.data.requests import Request
+from tfrnet.methods.tfr.config import DEEP, TFRConfig
 
 VOCABULARY = 320
 _SIZES = {
@@ -105,6 +106,14 @@ def examples(count: int, offset: int = 0) -> list[Example]:
 def requests(count: int, size: int = 3) -> list[Request]:
     """Return distinct requests; their examples start at number 1000."""
     return [Request(f"request-{i}", tuple(examples(size, 1000 + i * size))) for i in range(count)]
+
+
+def deep(**changes: object) -> TFRConfig:
+    """Return the settings of `deep`, with which any request moves the mask.
+
+    The default leaves what a model does not know alone, and random models know nothing.
+    """
+    return TFRConfig.from_dict(DEEP | changes)
 
 
 @cache

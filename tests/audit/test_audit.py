@@ -13,7 +13,6 @@ from tfrnet.audit.probe import ProbeMaker, chat_of, spread
 from tfrnet.data.examples import Example
 from tfrnet.data.general import general_texts
 from tfrnet.data.requests import Request
-from tfrnet.methods.tfr.config import TFRConfig
 from tfrnet.models.forward import evaluate_answers
 from tfrnet.session import Session
 from tfrnet.state.store import StateStore
@@ -21,7 +20,7 @@ from tfrnet.state.store import StateStore
 RETAIN = tiny.examples(20)
 STREAM = tiny.requests(2)
 # Long enough to forget, and free to: the tiny model has little to spare.
-FORGETS = TFRConfig(
+FORGETS = tiny.deep(
     guard_examples=6, retain_examples=6, steps=4, guard_relative=2.0, drift_limit=None
 )
 

@@ -22,7 +22,7 @@ RETAIN = tiny.examples(12)
 GUARD = tiny.examples(6, offset=100)
 STREAM = tiny.requests(4)
 # No step holds the guard examples, so that their loss moves; each request may raise it freely.
-LOOSE = TFRConfig(
+LOOSE = tiny.deep(
     guard_examples=6, retain_examples=6, steps=2, hold_guard=False, guard_relative=5.0
 )
 

@@ -11,7 +11,6 @@ import torch
 from tests import tiny
 from tfrnet.core.errors import InputError
 from tfrnet.data.examples import Example
-from tfrnet.methods.tfr.config import TFRConfig
 from tfrnet.models.forward import evaluate_losses
 from tfrnet.session import Session
 from tfrnet.state.store import StateStore
@@ -19,7 +18,7 @@ from tfrnet.state.store import StateStore
 RETAIN = tiny.examples(12)
 HOLDOUT = tiny.examples(5, offset=500)
 STREAM = tiny.requests(3)
-SMALL = TFRConfig(guard_examples=6, retain_examples=6, steps=1)
+SMALL = tiny.deep(guard_examples=6, retain_examples=6, steps=1)
 
 
 @pytest.fixture(scope="module")

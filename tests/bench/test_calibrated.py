@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks.calibrated import harmonic, honest_scores, method_of
+from tests.methods.tfr.plain import PLAIN
 from tfrnet import TFRConfig
 from tfrnet_bench.constants import FIRST_TUNING_SEED
 
@@ -84,12 +85,13 @@ def test_the_preset_is_the_cells_setting():
     assert all(other == settings for other in others)
     preset = TFRConfig.preset("calibrated")
     since = {name: getattr(preset, name) for name in ("drift_limit", "least_reached")}
-    assert TFRConfig.from_dict(settings | since) == preset
+    assert TFRConfig.from_dict(PLAIN | {"held_rivals": None} | settings | since) == preset
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=name_of)
 def test_a_cells_settings_still_mean_something(cell):
-    TFRConfig.from_dict({k: v for k, v in cell["settings"].items() if k not in DROPPED})
+    settings = {k: v for k, v in cell["settings"].items() if k not in DROPPED}
+    TFRConfig.from_record(PLAIN | settings)
 
 
 def test_scores_count_requested_items_only():

@@ -304,7 +304,7 @@ def test_growth_has_a_record_of_every_request(tmp_path, capsys):
     streams = json.loads(path.read_text())["growth"]
     assert [(s["preset"], s["settings"]["step"]) for s in streams] == [
         ("paper", "select"),
-        ("default", "solve"),
+        ("default", "calibrate"),
     ]
 
 
@@ -497,7 +497,7 @@ def test_the_table_of_processes_says_what_failed():
 
 def test_the_table_of_streams_has_their_ends(model):
     machine = {"device": "an abacus"}
-    stream = measure_growth(model, "tiny", 3, preset="default")
+    stream = measure_growth(model, "tiny", 3, preset="deep")
     streams = [measure_growth(model, "tiny", 5, deadline=0.0), stream]
     table = scale_document.growth_table([{"machine": machine, "growth": streams}])
     (row,) = table.rows  # a stream that ended before its first request has none

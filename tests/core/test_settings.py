@@ -34,16 +34,19 @@ def test_a_setting_without_effect_under_a_step_is_refused_with_the_reason(step, 
 
 def test_the_default_shows_only_what_acts():
     assert len(fields(TFRConfig)) == 64
-    # Of the paper's and the Fisher step, and of the calibrated one.
-    assert len(TFRConfig().effective()) == 64 - 9 - 10
-    assert len(TFRConfig.paper().effective()) == 64 - 17 - 10
-    # Of the paper's and the Fisher step, and of the default's goal.
+    # Without those of the paper's and the Fisher step, and of the solved one's goal.
+    assert len(TFRConfig().effective()) == 64 - 9 - 5
     assert len(TFRConfig.preset("calibrated").effective()) == 64 - 9 - 5
+    # Without those of the paper's and the Fisher step, and of the calibrated one.
+    assert len(TFRConfig.preset("deep").effective()) == 64 - 9 - 10
+    assert len(TFRConfig.paper().effective()) == 64 - 17 - 10
 
 
 def test_another_step_drops_what_acted_before():
     changed = TFRConfig.preset("fisher").with_overrides(["step=solve", "budget=none"])
-    assert changed == TFRConfig(guard_relative=0.15, steps=4, backtracks=4, drift_limit=17)
+    assert changed == TFRConfig(
+        step="solve", guard_relative=0.15, steps=4, backtracks=4, drift_limit=17
+    )
 
 
 def test_a_record_may_hold_settings_without_effect():

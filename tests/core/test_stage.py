@@ -5,7 +5,6 @@ from __future__ import annotations
 from tests import tiny
 from tfrnet.core.stage import Stage, StepReport
 from tfrnet.data.examples import Example
-from tfrnet.methods.tfr.config import TFRConfig
 from tfrnet.methods.tfr.model import TFRNet
 
 
@@ -40,7 +39,7 @@ def test_a_request_tells_its_steps_and_why_one_is_tried_again(tokenizer) -> None
     # A guard of almost the same words, without any tolerance, refuses the first try.
     (request,) = tiny.requests(1)
     guard = [Example(f"So {example.prompt}", example.answer) for example in request.examples]
-    config = TFRConfig(retain_examples=4, guard_relative=0.0, hold_guard=False, backtracks=2)
+    config = tiny.deep(retain_examples=4, guard_relative=0.0, hold_guard=False, backtracks=2)
     net = TFRNet(tiny.make_model(), tokenizer, tiny.examples(10), config, guard=guard)
     said: list[str] = []
     net.forget(request, report=said.append)

@@ -27,24 +27,23 @@ scoring.collate = collate
 @pytest.mark.parametrize(
     "settings",
     [
-        *("default", "paper", "fisher", "calibrated"),
-        pytest.param("neighbours", marks=pytest.mark.slow),
+        *("deep", "paper", "fisher", "calibrated"),
+        pytest.param("default", marks=pytest.mark.slow),
     ],
 )
 def test_any_number_of_processes_ends_in_the_same_bits(
     launcher: Launcher, command: list[object], tmp_path: Path, settings: str
 ) -> None:
     more = ["--preset", settings, "--set", "guard_relative=0.05"]
-    if settings == "calibrated":  # two steps do not take a tiny model's answers to their level
+    if settings in ("calibrated", "default"):
+        # Two steps do not take a tiny model's answers to their level.
         unseen = [json.dumps(example.to_dict()) for example in tiny.examples(5, 3000)]
         (tmp_path / "unseen.jsonl").write_text("\n".join(unseen))
         more += ["--set=least_reached=0", "--reference", str(tmp_path / "unseen.jsonl")]
-    if settings == "neighbours":
-        more.append("--set=least_reached=0")
     if settings == "paper":  # whose step is one
         command = [argument for argument in command if argument != "--set=steps=2"]
     states = []
-    for size in (1, 2, 3) if settings == "default" else (1, 2):
+    for size in (1, 2, 3) if settings == "deep" else (1, 2):
         output, state = tmp_path / f"output{size}", tmp_path / f"state{size}"
         patch = _COUNT_PASSES.format(folder=str(output))
         ended = launcher.run(size, [*command, *more, "--state", state], output, patch)
@@ -63,14 +62,14 @@ def test_any_number_of_processes_ends_in_the_same_bits(
         assert [check for check in verify_state(state) if not check.passed] == []
 
 
-@pytest.mark.parametrize("preset", ["default", "calibrated", "neighbours"])
+@pytest.mark.parametrize("preset", ["default", "deep", "calibrated"])
 def test_weights_spread_over_the_processes_end_in_the_same_bits(
     launcher: Launcher, command: list[object], tmp_path: Path, preset: str
 ) -> None:
     """With three, of which one has no pass of its own in every second turn."""
     size, output = 3, tmp_path / "output"
     command = [*command, "--preset", preset, "--set", "guard_relative=0.05"]
-    if preset != "default":
+    if preset != "deep":
         command.append("--set=least_reached=0")
     weigh = f"""
 import tfrnet.distributed.processes as processes

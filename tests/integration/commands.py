@@ -12,7 +12,10 @@ import pytest
 
 from tfrnet.cli.main import main
 
-FAST = ["--set", "steps=1", "--set", "guard_examples=4", "--set", "retain_examples=6"]
+FEW = ["--set", "steps=1", "--set", "guard_examples=4", "--set", "retain_examples=6"]
+# The default would leave a tiny model as it is: it knows nothing of what is to be forgotten.
+DEEP = ["--preset", "deep"]
+FAST = [*DEEP, *FEW]
 SMALL = ["--requests", 3, "--request-size", 2, "--evaluated", 5]
 NOWHERE = "./no-such-model"
 TOFU = ["--tasks", "tofu,privacy", "--limit", 4]

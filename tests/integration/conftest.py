@@ -12,6 +12,7 @@ from tests import tiny
 from tests.datasets import made_up_folder
 from tests.integration.commands import (
     FAST,
+    FEW,
     SMALL,
     Files,
     Refused,
@@ -20,7 +21,6 @@ from tests.integration.commands import (
     run_main,
     write_lines,
 )
-from tfrnet.methods.tfr.config import TFRConfig
 from tfrnet.session import Session
 
 
@@ -58,7 +58,7 @@ def prepared(tiny_folder: Path, tokenizer, tmp_path_factory: pytest.TempPathFact
     ]
     retain = write_lines(folder / "retain.jsonl", [e.to_dict() for e in tiny.examples(10)])
     model = AutoModelForCausalLM.from_pretrained(tiny_folder)
-    config = TFRConfig().with_overrides(part for part in FAST if part != "--set")
+    config = tiny.deep().with_overrides(part for part in FEW if part != "--set")
     with Session(
         model,
         tokenizer,

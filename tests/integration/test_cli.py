@@ -12,13 +12,14 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from tests import tiny
-from tests.integration.commands import FAST, Files, Tfrnet, write_lines
+from tests.integration.commands import DEEP, FAST, Files, Tfrnet, write_lines
 from tfrnet.masking.strength import MaskStrength
 from tfrnet.method_state import apply_state
 from tfrnet.state.store import StateStore
 
 # With a guard of almost the same words as the requests, forgetting these breaks the guard.
-REJECT = ["--set", "guard_relative=0", "--set", "backtracks=0", "--set", "guard_examples=6"]
+REJECT = [*DEEP, "--set", "guard_relative=0", "--set", "backtracks=0"]
+REJECT += ["--set", "guard_examples=6"]
 
 
 def test_forget_applies_a_request(tfrnet: Tfrnet, files: Files, tmp_path: Path) -> None:

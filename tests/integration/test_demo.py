@@ -20,7 +20,7 @@ TFRNET = Path(sys.executable).with_name("tfrnet")
 def run_there(folder, *arguments):
     command = [TFRNET, *arguments, "--json"]
     done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=900, check=False
+        command, cwd=folder, capture_output=True, text=True, timeout=1500, check=False
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -40,15 +40,16 @@ def test_the_demo_forgets_and_keeps(told):
     folder, result = told
     before, after = result["accuracy_before"], result["accuracy_after"]
     assert before["forgotten"] - after["forgotten"] >= 30
+    assert before["same_topic"] - after["same_topic"] <= 40
     assert before["others"] - after["others"] <= 5
-    assert [outcome["outcome"] for outcome in result["outcomes"]] == ["accepted"] * 5
+    assert [outcome["outcome"] for outcome in result["outcomes"]] == ["accepted"] * 3
     assert len(result["generations"]) == len(result["other_words"]) == 3
     assert all(outcome["audit"] for outcome in result["outcomes"])
     assert result["drift"] > 0
     assert result["generations"][0]["before"] != result["generations"][0]["after"]
     out = folder / "tfrnet-demo"
     assert (out / "trajectory.png").read_bytes().startswith(b"\x89PNG")
-    assert len(list((out / "state" / "generations").iterdir())) == 6
+    assert len(list((out / "state" / "generations").iterdir())) == 4
 
 
 @pytest.mark.real
@@ -97,14 +98,14 @@ def test_an_unknown_preset_is_refused_before_anything_is_written(tmp_path, monke
 
 def test_presets_of_the_demo_differ_from_the_named_ones_only_in_what_makes_it_quick():
     def changes(preset):
-        named = TFRConfig.preset(preset).to_dict()
-        return {name: v for name, v in quick(preset).to_dict().items() if v != named[name]}
+        named = TFRConfig.preset(preset).effective()
+        return {name: v for name, v in quick(preset).effective().items() if v != named[name]}
 
     small = {"guard_examples": 16, "retain_examples": 16}
-    assert changes("default") == small | {"step_margin": 6}
+    assert changes("default") == small | {"memory_rows": 32}
+    assert changes("deep") == small | {"step_margin": 6}
     assert changes("paper") == small
     assert changes("calibrated") == small | {"retain_examples": 64, "hold_rivals": False}
-    assert changes("neighbours") == small
 
 
 def test_somebody_elses_demo_json_is_no_licence_to_delete(tmp_path, monkeypatch):

@@ -50,7 +50,7 @@ def arguments(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> li
     settings += ["backtracks=0", "guard_relative=0.0005"]
     return [
         *("run", "--stream", str(stream), "--retain", str(retain)),
-        *("--model", str(tiny_folder), "--device", "cpu"),
+        *("--model", str(tiny_folder), "--device", "cpu", "--preset", "deep"),
         *(part for setting in settings for part in ("--set", setting)),
     ]
 

@@ -30,6 +30,7 @@ FAST = {
     "rmu": ["steps=2", "guard_examples=4", "layer=1"],
     "o3": ["steps=2", "guard_examples=4", "gate=always"],  # else a strange prompt has weight 0
 }
+PRESETS = {"tfr": "deep"}  # the default would move nothing: a tiny model knows nothing
 STREAM = tiny.requests(3, size=4)
 
 
@@ -49,7 +50,7 @@ def opening(tiny_folder: Path, tmp_path: Path) -> list[object]:
 
 def options(name: str) -> list[str]:
     given = [part for setting in settings(name) for part in ("--set", setting)]
-    return ["--method", name, *given]
+    return ["--method", name, "--preset", PRESETS.get(name, "default"), *given]
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +66,8 @@ def _one_thread(_two_threads: None) -> None:
     ],
 )
 def test_a_stream_in_two_sessions_ends_like_one_in_one(name, tiny_folder, tokenizer, tmp_path):
-    config = find_method(name).config_class().with_overrides(settings(name))
+    preset = find_method(name).config_class.preset(PRESETS.get(name, "default"))
+    config = preset.with_overrides(settings(name))
 
     def run(state: str, requests: list, model=None) -> None:
         model = model or AutoModelForCausalLM.from_pretrained(tiny_folder)

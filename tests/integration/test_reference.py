@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests import tiny
-from tests.integration.commands import FAST, Files, Refused, Tfrnet, write_lines
+from tests.integration.commands import DEEP, FEW, Files, Refused, Tfrnet, write_lines
 
-CALIBRATED = ["--preset", "calibrated", *FAST, "--set", "least_reached=0"]
+CALIBRATED = ["--preset", "calibrated", *FEW, "--set", "least_reached=0"]
 UNSEEN = tiny.examples(4, offset=3000)
 
 
@@ -42,7 +42,7 @@ def test_the_ledger_says_that_they_were_used_but_not_their_words(
 def test_what_cannot_serve_is_refused_before_a_model_is_loaded(
     refused: Refused, files: Files, tmp_path: Path, reference: Path, no_model: None
 ) -> None:
-    assert refused("--reference", reference) == (
+    assert refused("--reference", reference, *DEEP) == (
         "reference examples have no effect here; they need step=calibrate"
     )
     assert refused("--reference", reference, "--method", "npo") == (
@@ -76,10 +76,11 @@ def test_a_state_of_another_step_refuses_them(
     assert (files.state / "ledger.jsonl").read_bytes() == ledger
 
 
+@pytest.mark.parametrize("settings", [FEW, CALIBRATED], ids=["default", "calibrated"])
 def test_what_the_model_does_not_know_is_said_and_nothing_moves(
-    tfrnet: Tfrnet, files: Files, tmp_path: Path
+    tfrnet: Tfrnet, files: Files, tmp_path: Path, settings: list[str]
 ) -> None:
-    forget = ["forget", "--request", files.request, *files.opening(tmp_path / "new"), *CALIBRATED]
+    forget = ["forget", "--request", files.request, *files.opening(tmp_path / "new"), *settings]
     result = tfrnet(*forget)
     assert result.code == 0
     assert result.out.startswith(

@@ -195,12 +195,14 @@ def test_another_error_of_a_library_is_not_taken_for_a_lack_of_memory(said):
 @pytest.mark.parametrize(
     ("changed", "rows"),
     [
-        ({}, 6 + 5 + 2),
-        ({"hold_guard": False}, 6 + 2),
-        ({"use_retain": False}, 6 + 2),
-        ({"retain_examples": 100}, 8 + 5 + 2),
-        ({"step": "calibrate"}, 6 + 5 + 2),
-        ({"step": "fisher", "memory_rows": 32}, 0),
+        # Retain examples and siblings twice.
+        ({}, 6 + 48 + 5 + 2),
+        ({"hold_guard": False}, 6 + 48 + 2),
+        ({"use_retain": False}, 6 + 48 + 2),
+        ({"retain_examples": 100}, 8 + 48 + 5 + 2),
+        ({"siblings": 0}, 6 + 5 + 2),
+        ({"step": "solve"}, 6 + 5 + 2),
+        ({"step": "fisher", "memory_rows": 160}, 0),
     ],
 )
 def test_the_gradients_that_a_solved_step_holds_are_foreseen(changed, rows, monkeypatch):

@@ -17,7 +17,6 @@ import httpx
 from transformers import PreTrainedTokenizerFast
 
 from tests import tiny
-from tfrnet.methods.tfr.config import TFRConfig
 from tfrnet.models.load import LoadedModel
 from tfrnet.serve.log import Log
 from tfrnet.serve.server import Server, bound_socket, make_server
@@ -106,7 +105,7 @@ def make_session(
         tiny.examples(12),
         config=None
         if (folder / "manifest.json").exists()
-        else TFRConfig().with_overrides(settings),
+        else tiny.deep().with_overrides(settings),
         model_name=model_name,
         audit=audit,
     )

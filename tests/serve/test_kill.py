@@ -87,7 +87,8 @@ def data_files(folder: Path) -> tuple[Path, Path]:
 
 def opening(model: Path, retain: Path, state: Path) -> list[object]:
     sets = [part for setting in SETTINGS for part in ("--set", setting)]
-    return ["--model", model, "--retain", retain, "--state", state, "--device", "cpu", *sets]
+    where = ["--model", model, "--retain", retain, "--state", state, "--device", "cpu"]
+    return [*where, "--preset", "deep", *sets]
 
 
 def ledger_lines(state: Path) -> int:

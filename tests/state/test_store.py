@@ -99,16 +99,17 @@ def test_each_line_says_which_state_it_led_from_and_to(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "expected"),
+    ("config", "expected", "rows"),
     [
-        (TFRConfig.paper(guard_examples=4), PAPER_TENSORS),
-        (TFRConfig.from_dict(FISHER | {"guard_examples": 4}), PAPER_TENSORS | {"fisher"}),
-        (TFRConfig(guard_examples=4), PAPER_TENSORS | {"fisher", "forgotten"}),
+        (TFRConfig.paper(guard_examples=4), PAPER_TENSORS, 0),
+        (TFRConfig.from_dict(FISHER | {"guard_examples": 4}), PAPER_TENSORS | {"fisher"}, 0),
+        (tiny.deep(guard_examples=4), PAPER_TENSORS | {"fisher", "forgotten"}, 32),
+        (TFRConfig(guard_examples=4), PAPER_TENSORS | {"fisher", "forgotten"}, 160),
     ],
-    ids=["paper", "fisher", "default"],
+    ids=["paper", "fisher", "deep", "default"],
 )
 def test_tensors_have_their_public_names_and_are_float32_over_the_channels(
-    tmp_path: Path, tokenizer, config: TFRConfig, expected: set[str]
+    tmp_path: Path, tokenizer, config: TFRConfig, expected: set[str], rows: int
 ) -> None:
     model = tiny.make_model("llama")
     with Session(model, tokenizer, tmp_path / "s", tiny.examples(6), config=config) as session:
@@ -118,8 +119,8 @@ def test_tensors_have_their_public_names_and_are_float32_over_the_channels(
         tensors = load_file(generation_file(tmp_path / "s", number))
         assert set(tensors) == expected
         assert {tensor.dtype for tensor in tensors.values()} == {torch.float32}
-        remembered = tensors.pop("forgotten", torch.zeros(32, 3 * 224))
-        assert remembered.shape == (32, 3 * 224)
+        remembered = tensors.pop("forgotten", torch.zeros(0, 3 * 224))
+        assert remembered.shape == (rows, 3 * 224)
         assert {tuple(tensor.shape) for tensor in tensors.values()} == {(3 * 224,)}
 
 

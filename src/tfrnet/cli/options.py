@@ -66,7 +66,7 @@ Reference = Annotated[
     Path | None,
     typer.Option(
         help="JSON Lines file with examples like those of the requests which the model never saw. "
-        "With --preset calibrated, answers are made as unlikely as these, in place of an estimate.",
+        "Answers are made as unlikely as these, in place of an estimate.",
         show_default=False,
     ),
 ]
@@ -106,7 +106,7 @@ Preset = Annotated[
     str | None,
     typer.Option(
         help="Named settings of a new state: default, tuned (found by 'tfrnet search'), published "
-        "(as in the published results), and with tfr also paper, fisher, calibrated or neighbours. "
+        "(as in the published results), and with tfr also deep, paper, fisher or calibrated. "
         "'tfrnet settings' lists those of a method.",
         show_default=False,
     ),

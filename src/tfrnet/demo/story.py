@@ -1,4 +1,4 @@
-"""The demo: measure, forget five requests, measure again, and show the results."""
+"""The demo: measure, forget three requests, measure again, and show the results."""
 
 from __future__ import annotations
 
@@ -29,8 +29,10 @@ _MADE_BY = {"made_by": "tfrnet demo"}
 _QUICK: dict[str, Any] = {"guard_examples": 16, "retain_examples": 16}
 # Shorter steps: fewer examples show less of what a long step would damage.
 _SHORTER: dict[str, Any] = {"steps": 4, "step_margin": 6}
-# Calibrated steps without neighbours need more examples, and do without the costliest rows: 16
-# other answers to each prompt.
+# As many as there are facts to remember, so that a generation is no larger than it has to be.
+_FEWER_ROWS: dict[str, Any] = {"memory_rows": 32}
+# Without near examples it needs more of the others, and does without the costliest rows: 16 other
+# answers to each prompt.
 _QUICK_CALIBRATED: dict[str, Any] = {"retain_examples": 64, "hold_rivals": False}
 _NEW_TOKENS = 12
 
@@ -98,9 +100,9 @@ def quick(preset: str) -> TFRConfig:
     more: dict[str, Any] = {}
     if config.step == "solve":
         more = _SHORTER
-    elif config.step == "calibrate" and config.near_examples is None:
-        more = _QUICK_CALIBRATED
-    return TFRConfig.from_dict({**TFRConfig.presets()[preset], **_QUICK, **more})
+    elif config.step == "calibrate":
+        more = _QUICK_CALIBRATED if config.near_examples is None else _FEWER_ROWS
+    return config.with_overrides(f"{name}={value}" for name, value in (_QUICK | more).items())
 
 
 def tell(

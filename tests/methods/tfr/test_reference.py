@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests import tiny
+from tests.methods.tfr.plain import PLAIN
 from tfrnet import TFRConfig, TFRNet
 from tfrnet.core.errors import InputError
 from tfrnet.data.examples import Encoded, Example, encode_all
@@ -26,7 +27,7 @@ UNSEEN = tiny.examples(6, 3000)
 # What every trained example says, so more certain than any answer.
 KNOWN = [Example("Item 4 of the old", "box is")]
 OPTIONS = ScoreOptions(batch_size=3)
-CONFIG = TFRConfig(step="calibrate", guard_relative=1, retain_examples=8, steps=6)
+CONFIG = TFRConfig.from_dict(PLAIN | {"guard_relative": 1, "retain_examples": 8, "steps": 6})
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +152,7 @@ def test_levels_are_the_untouched_models_also_later_in_a_stream(tokenizer, monke
 
 
 @pytest.mark.parametrize(
-    "config", [TFRConfig(), TFRConfig.paper(), TFRConfig.preset("fisher")], ids=lambda c: c.step
+    "config", [TFRConfig.preset(name) for name in ("deep", "paper", "fisher")], ids=lambda c: c.step
 )
 def test_a_step_without_levels_refuses_them(tokenizer, model, config) -> None:
     with pytest.raises(InputError, match="no effect here; they need step=calibrate"):

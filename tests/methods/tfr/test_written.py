@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests import tiny
+from tests.methods.tfr.plain import PLAIN
 from tfrnet import TFRConfig, TFRNet
 from tfrnet.data.examples import Encoded, Example, encode_all
 from tfrnet.data.requests import Request
@@ -126,9 +127,7 @@ def test_the_nearest_of_the_request_are_rivals_too() -> None:
     retain = [Encoded((7, 100 + i, 200 + i), 1) for i in range(20)]
     forget = [Encoded((8, 1, 2), 1), Encoded((9, 3, 4), 1)]
     states = torch.eye(3)[[0] * 20]
-    untouched = Untouched(
-        retain, states + torch.eye(3)[[2] * 20] * torch.arange(20)[:, None], states
-    )
+    untouched = Untouched(retain, states + torch.eye(3)[[2] * 20] * torch.arange(20)[:, None])
     forms = [Form((), ((100, 200),)), Form((1, 2))]
     first, second = untouched._among_themselves(forget, torch.eye(3)[[1, 1]], forms)
     assert first.rivals[0] == (3, 4)
@@ -197,7 +196,7 @@ def test_other_answers_begin_with_the_likeliest_other_tokens(
 
 def unlearned(tokenizer, retain, request, **changes):
     settings = {"guard_relative": 1, "retain_examples": 8, "steps": 6} | changes
-    config = TFRConfig(step="calibrate", **settings)
+    config = TFRConfig.from_dict(PLAIN | settings)
     net = TFRNet(tiny.make_trained_model(), tokenizer, retain, config, batch_size=4)
     outcome = net.forget(request)
     net.detach()

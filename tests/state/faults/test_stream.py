@@ -25,11 +25,10 @@ from tests.state.made_up import (
     is_equal,
 )
 from tfrnet.core.errors import StateError
-from tfrnet.methods.tfr.config import TFRConfig
 from tfrnet.session import Session
 from tfrnet.state.store import StateStore
 
-SMALL = TFRConfig(guard_examples=4, retain_examples=4, steps=1, max_length=16)
+SMALL = tiny.deep(guard_examples=4, retain_examples=4, steps=1, max_length=16)
 STREAM = tiny.requests(3, size=2)
 
 

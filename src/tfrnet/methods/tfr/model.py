@@ -61,7 +61,7 @@ class TFRNet(Unlearner[ChannelState]):
     config_class = TFRConfig
     search_space = SearchSpace(
         {
-            "preset": ("default", "calibrated"),
+            "preset": ("default", "deep"),
             "step_margin": (1.0, 3.0, 10.0, 30.0),
             "retain_stiffness": (10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0),
             "retain_examples": (24, 72, 240),
@@ -128,8 +128,9 @@ class TFRNet(Unlearner[ChannelState]):
         config = self.config
         if config.step not in SOLVED:
             return 0
+        siblings = config.siblings if config.step == "calibrate" else 0
         # Twice: in the scores and in the constraints.
-        retain = 2 * (min(config.retain_examples, len(self._retain_encoded)) + config.siblings)
+        retain = 2 * (min(config.retain_examples, len(self._retain_encoded)) + siblings)
         guard = len(self._guard_encoded) if config.hold_guard and config.use_retain else 0
         return retain + guard + config.memory_rows
 

@@ -33,7 +33,6 @@ from tfrnet.methods.tfr.steps.neighbours import (
     likeness,
     nearest_to_any,
     prompt_states,
-    prompt_states_and_losses,
     ranked,
 )
 from tfrnet.methods.tfr.steps.reference import Reference
@@ -93,19 +92,18 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Untouched:
-    """Prompt states and losses of the retain examples under the untouched model.
+    """Prompt states of the retain examples under the untouched model.
 
     They depend only on the model and the examples, so a resumed stream gets the same.
     """
 
     retain: list[Encoded]
     states: torch.Tensor
-    losses: torch.Tensor
 
     @classmethod
     def of(cls, model: PreTrainedModel, retain: list[Encoded], options: ScoreOptions) -> Untouched:
         """Run the retain examples through a model whose mask is all ones."""
-        return cls(retain, *prompt_states_and_losses(model, retain, options))
+        return cls(retain, prompt_states(model, retain, options))
 
     def calibrate(
         self,
@@ -143,10 +141,10 @@ class Untouched:
         worded = odds.in_words(forget)
         if config.hold_written and worded:
             held += writer.other_answers(worded, config.hold_written)
-        chosen = chosen_retain(cosines, order, config)
+        retain = [self.retain[i] for i in chosen_retain(cosines, order, config)]
         return Calibration(
-            [self.retain[i] for i in chosen],
-            self.losses[chosen],
+            retain,
+            losses(retain).cpu() if config.give_back else torch.full((len(retain),), torch.inf),
             held,
             odds,
             is_unknown=bool((found <= odds.targets(forget)).all()),

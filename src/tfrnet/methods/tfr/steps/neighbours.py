@@ -11,8 +11,8 @@ from torch import nn
 from tfrnet.core.team import Tensors
 from tfrnet.data.examples import Encoded
 from tfrnet.methods.tfr.scoring import ScoreOptions
-from tfrnet.models.forward import Batch, answer_losses, collate, frozen, input_device
-from tfrnet.models.layers import decoder_layers, hidden_after_each, outputs_kept
+from tfrnet.models.forward import Batch, collate, frozen, input_device
+from tfrnet.models.layers import decoder_layers, hidden_after_each
 from tfrnet.models.parts import in_parts
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ def prompt_states(
 ) -> torch.Tensor:
     """Return the middle layer's output where each answer begins, on the CPU. [n, D]."""
     middle, whole = _middle_layer(model), options.team.in_lockstep
+    # What follows the prompt does not change them.
+    prompts = [Encoded(each.ids[: each.answer_start + 1], each.answer_start) for each in examples]
 
     def states_of(batch: Batch) -> Tensors:
         (states,) = hidden_after_each(
@@ -32,24 +34,8 @@ def prompt_states(
         )
         return (_where_answers_begin(states, batch),)
 
-    (states,) = of_all(model, examples, options, states_of)
+    (states,) = of_all(model, prompts, options, states_of)
     return states
-
-
-@torch.no_grad()
-def prompt_states_and_losses(
-    model: PreTrainedModel, examples: Sequence[Encoded], options: ScoreOptions
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the states [n, D] and the losses [n] of examples, both from the same pass."""
-    middle = _middle_layer(model)
-
-    def both_of(batch: Batch) -> Tensors:
-        with outputs_kept([middle]) as outputs:
-            losses = answer_losses(model, batch).float()
-        return _where_answers_begin(outputs[0], batch), losses
-
-    states, losses = of_all(model, examples, options, both_of)
-    return states, losses
 
 
 def _middle_layer(model: PreTrainedModel) -> nn.Module:

@@ -1,0 +1,150 @@
+"""The tables of notebook/default.md, from the cells of benchmarks.calibrated on reporting seeds.
+
+python -m benchmarks.default_table
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+from scipy.stats import ks_2samp
+
+from benchmarks.calibrated import harmonic
+from benchmarks.neighbours_table import facts_means, table
+
+Row = Mapping[str, Any]
+
+FOLDER = Path(__file__).parent / "results" / "research"
+STREAMS = ("arithmetic", "openbookqa", "boolq")
+_CHANCE = {"arithmetic": 0.0, "openbookqa": 25.0, "boolq": 50.0}
+_METHODS = ("default", "npo", "simnpo")
+_LEAST_LIKELY = 0.99
+
+
+def read_cells(name: str = "default-report") -> list[Row]:
+    """Return committed cells."""
+    return [json.loads(line) for line in (FOLDER / f"{name}.jsonl").read_text().splitlines()]
+
+
+def streams_table(rows: Sequence[Row]) -> str:
+    """Return a line for each method and stream: means over seeds."""
+    lines = []
+    for stream in STREAMS:
+        for method in _METHODS:
+            own = of(rows, method, stream)
+            scores, fresh = ([row[name] for row in own] for name in ("honest", "fresh_ratio"))
+            lines.append(
+                (
+                    *(stream, method, ", ".join(str(row["seed"]) for row in own)),
+                    f"{fmean(scores):.1f} ({mean(own, 'forgetting')}, {mean(own, 'keeping')})",
+                    " ".join(f"{score:.1f}" for score in scores),
+                    mean(own, "not_yet"),
+                    f"{fmean(map(lost_accuracy, own)):+.1f}",
+                    " ".join(f"x{each:.1f}" for each in fresh),
+                    f"{fmean(row['trade_off'] for row in own):.1f}",
+                )
+            )
+    return table("stream, method, seeds, H, H by seed, not yet, R, fresh, T", lines)
+
+
+def oracle_table(rows: Sequence[Row], oracles: Sequence[Row]) -> str:
+    """Return a line for each method and stream: what is left beside a model that never knew it."""
+    known = {(row["task"], row["seed"]): row for row in oracles}
+    lines: list[tuple[str, ...]] = []
+    for stream in STREAMS:
+        for method in _METHODS:
+            own = of(rows, method, stream)
+            pairs = [(row["checkpoints"][-1], known[stream, row["seed"]]) for row in own]
+            lines.append(
+                (
+                    *(stream, method),
+                    f"{fmean(fmean(last['by_request']) for last, _ in pairs):.1f} %",
+                    f"{fmean(fmean(oracle['by_request']) for _, oracle in pairs):.1f} %",
+                    f"{fmean(over_forgotten(*pair) for pair in pairs):.1f} %",
+                    f"{fmean(distance(*pair) for pair in pairs):.2f}",
+                )
+            )
+    head = "stream, method, right, retrained model, less likely than its 1 %, distance of losses"
+    return table(head, lines)
+
+
+def oracle_score(stream: str, rows: Sequence[Row], oracles: Sequence[Row]) -> float:
+    """Return the honest Trade-off that the retrained model itself would have."""
+    scores = []
+    for oracle in oracles:
+        if oracle["task"] != stream:
+            continue
+        (row,) = [row for row in of(rows, "default", stream) if row["seed"] == oracle["seed"]]
+        before, chance = row["checkpoints"][0], _CHANCE[stream]
+        known, left = fmean(before["by_request"]), fmean(oracle["by_request"])
+        forgetting = 100 * max(0.0, known - max(left, chance)) / (known - chance)
+        held = [fmean(each["heldout"].values()) for each in (oracle, before)]
+        scores.append(harmonic(forgetting, 100 * held[0] / held[1]))
+    return fmean(scores)
+
+
+def topics_table(rows: Sequence[Row]) -> str:
+    """Return the means over topics of the demo's facts, after the last request."""
+    facts = [row for row in rows if row["task"].startswith("demo:")]
+    names = dict.fromkeys(row["candidate"] for row in facts)
+    return facts_means({n: [row for row in facts if row["candidate"] == n] for n in names})
+
+
+def tofu_table(rows: Sequence[Row]) -> str:
+    """Return a line for each seed of TOFU."""
+    lines = []
+    for row in of(rows, "default", "tofu"):
+        forget, retain = (row["sets"][name] for name in ("forget", "retain"))
+        figures = (
+            *(forget["probability"], forget["rouge"], retain["probability"], retain["rouge"]),
+            *(row["utility"], row["privacy"]["auc"]["loss"]["value"], row["fresh_ratio"]),
+        )
+        accepted = f"{row['accepted']} of {row['requests']}"
+        lines.append((row["seed"], *(f"{each:.2f}" for each in figures), accepted))
+    head = "seed, forget p, ROUGE, retain p, ROUGE, utility, AUC of LOSS, fresh, accepted"
+    return table(head, lines)
+
+
+def of(rows: Sequence[Row], method: str, stream: str) -> list[Row]:
+    """Return a method's cells of a stream, by seed."""
+    own = [row for row in rows if (row["candidate"], row["task"]) == (method, stream)]
+    return sorted(own, key=lambda row: int(row["seed"]))
+
+
+def mean(rows: Sequence[Row], name: str) -> str:
+    """Return the mean of one figure, as text."""
+    return f"{fmean(row[name] for row in rows):.0f}"
+
+
+def lost_accuracy(row: Row) -> float:
+    """Return held-out accuracy after the last request less that before the first."""
+    first, last = row["checkpoints"][0], row["checkpoints"][-1]
+    return fmean(last["heldout"].values()) - fmean(first["heldout"].values())
+
+
+def over_forgotten(last: Row, oracle: Row) -> float:
+    """Return how many answers are less likely than the least likely percent of the oracle's, %."""
+    return 100 * float(np.mean(losses(last) > np.quantile(losses(oracle), _LEAST_LIKELY)))
+
+
+def distance(last: Row, oracle: Row) -> float:
+    """Return the Kolmogorov-Smirnov distance of two models' losses of the requested items."""
+    return float(ks_2samp(losses(last), losses(oracle)).statistic)
+
+
+def losses(measured: Row) -> np.ndarray:
+    """Return the losses of all requested items."""
+    return np.concatenate([np.asarray(part) for part in measured["losses"]])
+
+
+if __name__ == "__main__":
+    cells, retrained = read_cells(), read_cells("default-oracle")
+    tables = (streams_table, topics_table, tofu_table)
+    print(oracle_table(cells, retrained), *(each(cells) for each in tables), sep="\n\n")
+    for each in STREAMS:
+        print(each, round(oracle_score(each, cells, retrained), 1))
