@@ -35,7 +35,7 @@ def test_the_terminal_shows_the_figures_of_the_readme() -> None:
     text = _text(PICTURES / "terminal.svg")
     for row in told:
         before, after, change = re.fullmatch(r"(\S+) % +(\S+) % +(\S+)", row).groups()
-        assert re.search(rf"{before} % │ +{after} % │ +{re.escape(change)} ", text), row
+        assert re.search(rf"{before} % │ +{after} % +│ +{re.escape(change)} ", text), row
 
 
 def test_what_was_printed_is_drawn_without_the_network(tmp_path: Path) -> None:
