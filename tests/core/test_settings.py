@@ -56,6 +56,21 @@ def test_a_record_may_hold_settings_without_effect():
         TFRConfig.from_record(record | {"tau": 1})
 
 
+def test_what_a_record_is_too_old_to_name_is_as_it_was_then():
+    then = {
+        "near_examples": None,
+        "held_rivals": None,
+        "least_reached": 0.0,
+        "siblings": 0,
+        "untouched_siblings": False,
+        "request_rivals": False,
+        "hold_written": 0,
+    }
+    calibrated = TFRConfig.preset("calibrated").to_dict()
+    found = TFRConfig.from_record({n: v for n, v in calibrated.items() if n not in then})
+    assert found.to_dict() == calibrated | then
+
+
 def test_an_adapters_settings_need_an_adapter():
     with pytest.raises(InputError, match="rank has no effect here; it needs trained=lora"):
         NPOConfig(rank=4)

@@ -23,7 +23,7 @@ def option(
     at_least: float | None = None,
     at_most: float | None = None,
     when: Mapping[str, tuple[Any, ...]] | None = None,
-    before: Any = None,
+    before: Any = dataclasses.MISSING,
     *,
     fixed: bool = True,
 ) -> Any:
@@ -117,7 +117,7 @@ class Settings:
     def _before(cls) -> dict[str, Any]:
         """Return the values of before of the settings that are newer than some records."""
         found = {item.name: item.metadata["before"] for item in dataclasses.fields(cls)}
-        return {name: value for name, value in found.items() if value is not None}
+        return {name: v for name, v in found.items() if v is not dataclasses.MISSING}
 
     @classmethod
     def _from_acting(cls, values: Mapping[str, Any]) -> Self:

@@ -380,12 +380,14 @@ class CalibrateSettings(Settings):
         "number of further retain examples held in place for each forget example: those nearest to "
         "it; none means that half of retain_examples are the nearest to the request",
         0,
+        before=None,
     )
     held_rivals: int | None = option(
         8,
         "maximum number of other answers that hold_rivals holds for each prompt; none means all",
         1,
         when={"hold_rivals": (True,)},
+        before=None,
     )
     untouched_siblings: bool = option(
         True,
@@ -399,6 +401,7 @@ class CalibrateSettings(Settings):
         "on average over examples; 0 accepts any",
         0,
         1,
+        before=0.0,
     )
 
 
