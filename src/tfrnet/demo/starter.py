@@ -58,7 +58,7 @@ _STORY = f"""\
 A small example to start from. In this folder:
 
   {REQUESTS:<16} what is to be forgotten: six facts, a passage, something in French
-  {RETAIN:<16} what must survive; things like those that are forgotten are in here too
+  {RETAIN:<16} what must survive; some lines are like what is forgotten
   {GUARD:<16} what decides whether a request is accepted
   {HOLDOUT:<16} what only measures: no step and no decision ever sees it
 
