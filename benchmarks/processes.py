@@ -31,6 +31,7 @@ from tfrnet.distributed.follow import follow
 from tfrnet.distributed.messages import Load
 from tfrnet.distributed.processes import ProcessTeam
 from tfrnet.distributed.together import load_together
+from tfrnet.methods.tfr.config import DEEP
 from tfrnet.models.load import LoadedModel, use_tensor_cores
 from tfrnet.session import Session
 
@@ -151,12 +152,13 @@ def _lead(
     team.broadcast(message)
     loaded = load_together(team, lambda: load(message))
     writer = Writer(options.shape, _LENGTH)
-    config = TFRConfig(
-        max_length=_LENGTH,
-        retain_examples=SIZES.retain,
-        guard_examples=SIZES.guard,
-        guard_relative=10,
-    )
+    changes = {
+        "max_length": _LENGTH,
+        "retain_examples": SIZES.retain,
+        "guard_examples": SIZES.guard,
+        "guard_relative": 10,
+    }
+    config = TFRConfig.from_dict(DEEP | changes)
     states, seconds = [], []
     with (
         tempfile.TemporaryDirectory() as folder,

@@ -27,6 +27,7 @@ from tfrnet.data.tasks import find_task
 from tfrnet.evaluation.evaluator import Evaluator
 from tfrnet.evaluation.metrics.continual import trade_off
 from tfrnet.evaluation.tasks import evaluate_task
+from tfrnet.methods.tfr.config import DEEP
 from tfrnet.models.load import LoadedModel, load_model, use_tensor_cores
 from tfrnet_bench.constants import FIRST_TUNING_SEED
 from tfrnet_bench.search.rows import read_rows
@@ -58,7 +59,7 @@ def main() -> None:
         parser.error(f"at least {_EVERY} requests: accuracies are measured after every {_EVERY}")
     candidates = json.loads(options.plan.read_text())
     for settings in candidates.values():
-        TFRConfig.from_dict(settings)
+        TFRConfig.from_record(DEEP | settings)
     known = {(row["candidate"], row["stream"], row["seed"]) for row in read_rows(options.results)}
     # The longest streams first, so that none is left alone at the end.
     todo = [
@@ -108,7 +109,7 @@ def _run(name: str, settings: Row, stream: str, seed: int) -> Row | None:
         _loaded.model,
         _loaded.tokenizer,
         split.retain_examples(),
-        TFRConfig.from_dict(settings),
+        TFRConfig.from_record(DEEP | settings),
         guard=split.guard_examples(),
         seed=seed,
         batch_size=_options.batch_size,

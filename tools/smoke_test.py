@@ -31,7 +31,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         _write_files(folder)
-        fast = ["--set", "steps=1", "--set", "guard_examples=4", "--set", "retain_examples=6"]
+        fast = ["--preset", "deep", "--set", "steps=1"]
+        fast += ["--set", "guard_examples=4", "--set", "retain_examples=6"]
         data = ["--stream", "requests.jsonl", "--retain", "retain.jsonl"]
         _run(folder, "--version")
         _run(folder, "run", *data, "--model", "model", *fast)

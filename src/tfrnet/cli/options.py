@@ -105,8 +105,9 @@ Guarded = Annotated[
 Preset = Annotated[
     str | None,
     typer.Option(
-        help="Named settings of a new state: default, tuned (found by 'tfrnet search'), published "
-        "(as in the published results), and with tfr also deep, paper, fisher or calibrated. "
+        help="Named settings of a new state: default, tuned (found by 'tfrnet search'; deep for "
+        "tfr), published (as in the published results), and with tfr also deep, paper, fisher or "
+        "calibrated. "
         "'tfrnet settings' lists those of a method.",
         show_default=False,
     ),

@@ -39,7 +39,8 @@ def command(
     preset: Annotated[
         str,
         typer.Option(
-            help="Settings of the methods: tuned (found by our search), default or published."
+            help="Settings of the methods: tuned (found by our search; deep for tfr), default or "
+            "published."
         ),
     ] = "tuned",
     quick: Annotated[

@@ -142,8 +142,9 @@ class SharedSettings(Settings):
         "calibrate",
         "how a request moves the mask: select (the paper: scale down the channels of highest "
         "priority), fisher (many channels a little, by forget gradient over retain Fisher), solve "
-        "(the smallest move that takes every forget example to forget_margin) or calibrate (as "
-        "solve, but each example only to the level of answers that the model does not know)",
+        "(the smallest move that takes every forget example to forget_margin; the settings that go "
+        "with it are --preset deep) or calibrate (as solve, but each example only to the level of "
+        "answers that the model does not know)",
     )
     budget: int | None = option(
         None, "maximum number of channels that one step suppresses; none means no limit", 0
