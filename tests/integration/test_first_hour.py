@@ -169,5 +169,5 @@ def test_the_first_hour_with_the_default_model(terminal: bool) -> None:
     assert re.search(r"about \d+:\d\d left", run.text)
     if not terminal:
         assert re.search(r"^\d\d:\d\d:\d\d request \d of 3 ", run.text, flags=re.MULTILINE)
-        # A line at least every ten seconds; a busy machine is a little late.
-        assert max(said.gap for said in heard) < 20
+        # A line at least every ten seconds on an idle machine; here other tests run beside it.
+        assert max(said.gap for said in heard) < 30
