@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 from scipy.stats import ks_2samp
 
-from benchmarks.calibrated import harmonic
+from benchmarks.calibrated import honest_scores
 from benchmarks.neighbours_table import facts_means, table
+from tfrnet.evaluation.metrics.oracle import over_forgetting
 
 Row = Mapping[str, Any]
 
@@ -23,7 +24,6 @@ FOLDER = Path(__file__).parent / "results" / "research"
 STREAMS = ("arithmetic", "openbookqa", "boolq")
 _CHANCE = {"arithmetic": 0.0, "openbookqa": 25.0, "boolq": 50.0}
 _METHODS = ("default", "npo", "simnpo")
-_LEAST_LIKELY = 0.99
 
 
 def read_cells(name: str = "default-report") -> list[Row]:
@@ -65,7 +65,7 @@ def oracle_table(rows: Sequence[Row], oracles: Sequence[Row]) -> str:
                     *(stream, method),
                     f"{fmean(fmean(last['by_request']) for last, _ in pairs):.1f} %",
                     f"{fmean(fmean(oracle['by_request']) for _, oracle in pairs):.1f} %",
-                    f"{fmean(over_forgotten(*pair) for pair in pairs):.1f} %",
+                    f"{fmean(over_forgetting(*map(losses, pair)) for pair in pairs):.1f} %",
                     f"{fmean(distance(*pair) for pair in pairs):.2f}",
                 )
             )
@@ -80,11 +80,9 @@ def oracle_score(stream: str, rows: Sequence[Row], oracles: Sequence[Row]) -> fl
         if oracle["task"] != stream:
             continue
         (row,) = [row for row in of(rows, "default", stream) if row["seed"] == oracle["seed"]]
-        before, chance = row["checkpoints"][0], _CHANCE[stream]
-        known, left = fmean(before["by_request"]), fmean(oracle["by_request"])
-        forgetting = 100 * max(0.0, known - max(left, chance)) / (known - chance)
-        held = [fmean(each["heldout"].values()) for each in (oracle, before)]
-        scores.append(harmonic(forgetting, 100 * held[0] / held[1]))
+        first, left = row["checkpoints"][0], oracle["by_request"]
+        point = {**oracle, "request": len(left), "forget": fmean(left)}
+        scores.append(honest_scores([first, point], _CHANCE[stream])["honest"])
     return fmean(scores)
 
 
@@ -125,11 +123,6 @@ def lost_accuracy(row: Row) -> float:
     """Return held-out accuracy after the last request less that before the first."""
     first, last = row["checkpoints"][0], row["checkpoints"][-1]
     return fmean(last["heldout"].values()) - fmean(first["heldout"].values())
-
-
-def over_forgotten(last: Row, oracle: Row) -> float:
-    """Return how many answers are less likely than the least likely percent of the oracle's, %."""
-    return 100 * float(np.mean(losses(last) > np.quantile(losses(oracle), _LEAST_LIKELY)))
 
 
 def distance(last: Row, oracle: Row) -> float:

@@ -60,6 +60,5 @@ def test_the_documents_topics_are_those_of_the_cells() -> None:
 
 def test_a_measure_by_hand() -> None:
     oracle, last = {"losses": [[1.0, 2.0], [3.0, 4.0]]}, {"losses": [[0.5, 5.0], [6.0, 2.0]]}
-    assert tables.over_forgotten(last, oracle) == 50
     # At 4 all of the oracle's are counted and half of the others.
     assert tables.distance(last, oracle) == 0.5

@@ -34,7 +34,7 @@ def command(
 ) -> int:
     """Watch the default model forget 24 facts in three requests and keep the rest.
 
-    Takes four to five minutes on two CPU cores, less with --preset deep, and downloads nothing.
+    Takes some minutes on two CPU cores, fewer with --preset deep, and downloads nothing.
     """
     from tfrnet.core.errors import InputError
     from tfrnet.demo.corpus import load_facts, split

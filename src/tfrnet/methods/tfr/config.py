@@ -82,7 +82,7 @@ DEEP: dict[str, Any] = {
 }
 # The first to stop at a level: deeper than the default, and held by more of the retain data but by
 # nothing that the model writes itself: benchmarks/notebook/calibrated.md.
-CALIBRATED: dict[str, Any] = {
+_CALIBRATED: dict[str, Any] = {
     "retain_examples": 240,
     "guard_absolute": 0.02,
     "drift_limit": 17,
@@ -461,7 +461,7 @@ class TFRConfig(
             "deep": DEEP,
             "paper": _PAPER,
             "fisher": FISHER | _TUNED_FISHER,
-            "calibrated": CALIBRATED,
+            "calibrated": _CALIBRATED,
         }
 
 
