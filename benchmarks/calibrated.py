@@ -4,9 +4,12 @@
 
 PLAN.json is {"candidates": {"name": {"setting": value}}, "cells": [["name", "boolq", 1000], ...]},
 cells in order of importance. The task may be tofu, or tofu-all where all of its retain data is
-given, or demo:TOPIC for a topic of the demo's facts. A candidate may name another "method" and a
-"preset" of it. One line is written per cell as it ends. A cell that the time does not suffice for
-ends early and says after how many requests.
+given but for what is measured, or tofu-given where that is given too, as TOFU's authors do, or
+demo:TOPIC for a topic of the demo's facts. A candidate may name another "method" and a "preset" of
+it, and an "arm" of `benchmarks.arms`; {"oracle": "NAME"} only measures another model on a stream.
+
+One line is written per cell as it ends. A cell that the time does not suffice for ends early and
+says after how many requests. With --attacks the streams end with these.
 """
 
 from __future__ import annotations
@@ -24,17 +27,20 @@ from typing import Any
 
 import torch
 
+from benchmarks.arms import REAL, pool_of, recovering
 from tfrnet.data.examples import Example
 from tfrnet.data.protocol import Sizes, Split, make_split
 from tfrnet.data.sampling import sample_indices
 from tfrnet.data.sources import Source
 from tfrnet.data.tasks import find_task
 from tfrnet.demo import corpus
+from tfrnet.evaluation.attacking.subject import AttackOptions, Subject
 from tfrnet.evaluation.evaluator import Evaluator
 from tfrnet.evaluation.metrics.continual import trade_off
 from tfrnet.evaluation.metrics.fluency import fluency
 from tfrnet.evaluation.privacy import evaluate_privacy
 from tfrnet.evaluation.ranking import rank
+from tfrnet.evaluation.robustness import run_attacks
 from tfrnet.evaluation.tasks import evaluate_task
 from tfrnet.evaluation.tofu import TofuOptions, evaluate_tofu
 from tfrnet.method import find_method
@@ -52,7 +58,7 @@ _KEPT = (
 _FRESH = 64
 _SAID = 16
 # How much of TOFU's retain data a method is given; what is measured is never among it.
-_TOFU = {"tofu": 480, "tofu-all": 3000}
+_TOFU = {"tofu": 480, "tofu-all": 3000, "tofu-given": 3000}
 _DEMO = "demo:"
 
 
@@ -70,6 +76,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--attacks", nargs="*", default=[], help="after a stream")
     parser.add_argument("--report", action="store_true", help="look at reporting seeds")
     parser.add_argument("--seconds", type=float, default=540, help="when requests stop")
     options = parser.parse_args()
@@ -131,7 +138,7 @@ def _run(name: str, settings: Row, task: str, seed: int) -> Row | None:
 
 def method_of(candidate: Row) -> tuple[type[Unlearner[Any]], Any]:
     """Return a candidate's method and its settings."""
-    settings = dict(candidate)
+    settings = {k: v for k, v in candidate.items() if k not in ("arm", "oracle")}
     method = find_method(settings.pop("method", "tfr"))
     preset = method.config_class.presets()[settings.pop("preset", "default")]
     return method, method.config_class.from_dict({**preset, **settings})
@@ -159,12 +166,14 @@ class _Going:
             seed=seed,
             batch_size=_options.batch_size,
         )
+        self._pool = pool_of(settings.get("arm", REAL), self.net.layout())
         self.outcomes: list[Row] = []
         self._fresh = self.net.encode(fresh, "fresh examples")
         self.fresh = [self._fresh_loss()]
 
     def take(self, request: Any) -> None:
-        outcome = self.net.forget(request).to_dict()
+        with recovering(self._pool):
+            outcome = self.net.forget(request).to_dict()
         self.outcomes.append({key: outcome[key] for key in _KEPT})
 
     def measure_fresh(self) -> None:
@@ -193,7 +202,8 @@ class _Going:
 
 
 def _stream(settings: Row, stream: str, seed: int) -> Row:
-    loaded = _model("smollm2-tasks")
+    oracle = settings.get("oracle")
+    loaded = _model(oracle or "smollm2-tasks")
     requests, every = _options.requests, _options.every
     # Twice the guard: its second half is seen by nobody.
     sizes = Sizes(
@@ -203,6 +213,8 @@ def _stream(settings: Row, stream: str, seed: int) -> Row:
         guard=(64, 32),
     )
     split = make_split(stream, seed, Source("folder", _options.data_dir), sizes)
+    if oracle:
+        return _measure(loaded, split)
     guard = [item.example() for v in split.guard.values() for item in v[: len(v) // 2]]
     fresh = [item.example() for v in split.guard.values() for item in v[len(v) // 2 :]]
     points = [_measure(loaded, split) | {"request": 0}]
@@ -215,11 +227,23 @@ def _stream(settings: Row, stream: str, seed: int) -> Row:
                 going.measure_fresh()
             if time.time() > _deadline:
                 break
-        result = going.result()
+        result = going.result() | _attacked(loaded, going.net, split)
     finally:
         going.net.detach()
     chance = find_task(stream).floors(split.forget)["random"]
     return honest_scores(points, chance) | result | {"checkpoints": points}
+
+
+def _attacked(loaded: LoadedModel, net: Unlearner[Any], split: Split) -> Row:
+    if not _options.attacks:
+        return {}
+    start = time.perf_counter()
+    evaluator = Evaluator(loaded, 4 * _options.batch_size)
+    rows = run_attacks(
+        Subject(evaluator, net.effect, split, AttackOptions(relearn_seeds=1)), _options.attacks
+    )
+    seconds = round(time.perf_counter() - start, 1)
+    return {"attacks": [row.to_dict() for row in rows], "attack_seconds": seconds}
 
 
 def honest_scores(points: Sequence[Row], chance: float) -> Row:
@@ -298,6 +322,11 @@ def _tofu(settings: Row, task: str, seed: int) -> Row:
     sizes = TofuSizes(requests=_options.requests, rows=_options.tofu_rows, retain=_TOFU[task])
     stream = make_tofu_stream(Source("folder", _options.data_dir), sizes)
     retain, guard = stream.retain(seed, loaded.tokenizer)
+    if task == "tofu-given":
+        retain += [
+            Example(f"Question: {row.question}\nAnswer: ", row.answer)
+            for row in stream.sets["retain"]
+        ]
     used = {example.answer for example in [*retain, *guard]}
     left = [row for row in stream.kept if row.answer not in used]
     chosen = sample_indices(len(left), _FRESH, "tofu-fresh", seed)
@@ -398,6 +427,8 @@ def _demo(settings: Row, task: str, seed: int) -> Row:
 def line_of(row: Row) -> str:
     """Return a cell in one line."""
     head = f"{row['candidate']:<14} {row['task']:<10} {row['seed']}"
+    if "by_request" in row:
+        return f"{head} right {_mean(row['by_request']):.1f}"
     if "error" in row:
         return f"{head} ERROR {row['error'][-900:]}"
     tail = (

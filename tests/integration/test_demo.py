@@ -102,7 +102,7 @@ def test_presets_of_the_demo_differ_from_the_named_ones_only_in_what_makes_it_qu
         return {name: v for name, v in quick(preset).effective().items() if v != named[name]}
 
     small = {"guard_examples": 16, "retain_examples": 16}
-    assert changes("default") == small | {"memory_rows": 32}
+    assert changes("default") == small
     assert changes("deep") == small | {"step_margin": 6}
     assert changes("paper") == small
     assert changes("calibrated") == small | {"retain_examples": 64, "hold_rivals": False}

@@ -29,8 +29,6 @@ _MADE_BY = {"made_by": "tfrnet demo"}
 _QUICK: dict[str, Any] = {"guard_examples": 16, "retain_examples": 16}
 # Shorter steps: fewer examples show less of what a long step would damage.
 _SHORTER: dict[str, Any] = {"steps": 4, "step_margin": 6}
-# As many as there are facts to remember, so that a generation is no larger than it has to be.
-_FEWER_ROWS: dict[str, Any] = {"memory_rows": 32}
 # Without near examples it needs more of the others, and does without the costliest rows: 16 other
 # answers to each prompt.
 _QUICK_CALIBRATED: dict[str, Any] = {"retain_examples": 64, "hold_rivals": False}
@@ -100,8 +98,8 @@ def quick(preset: str) -> TFRConfig:
     more: dict[str, Any] = {}
     if config.step == "solve":
         more = _SHORTER
-    elif config.step == "calibrate":
-        more = _QUICK_CALIBRATED if config.near_examples is None else _FEWER_ROWS
+    elif config.step == "calibrate" and config.near_examples is None:
+        more = _QUICK_CALIBRATED
     return config.with_overrides(f"{name}={value}" for name, value in (_QUICK | more).items())
 
 

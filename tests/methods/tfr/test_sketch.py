@@ -8,17 +8,22 @@ from tfrnet.methods.tfr.sketch import with_rows
 
 
 def sketched(rows: torch.Tensor, size: int, at_once: int) -> torch.Tensor:
-    sketch = torch.zeros(size, rows.shape[1], dtype=rows.dtype)
+    sketch = rows.new_zeros(0, rows.shape[1])
     for part in torch.split(rows, at_once):
-        sketch = with_rows(sketch, part)
+        sketch = with_rows(sketch, part, size)
     return sketch
 
 
 def test_few_rows_are_kept_as_they_are():
     rows = torch.arange(1.0, 9.0).view(2, 4)
-    sketch = sketched(rows, 5, 1)
-    assert torch.equal(sketch[:2], rows)
-    assert not sketch[2:].any()
+    assert torch.equal(sketched(rows, 5, 1), rows)
+
+
+def test_the_spare_rows_of_an_older_sketch_are_filled():
+    rows = torch.arange(1.0, 9.0).view(2, 4)
+    older = torch.cat([rows, torch.zeros(3, 4)])
+    newer = with_rows(older, 2 * rows, 5)
+    assert torch.equal(newer, torch.cat([rows, 2 * rows, torch.zeros(1, 4)]))
 
 
 @pytest.mark.parametrize("at_once", [1, 3, 8])

@@ -262,8 +262,8 @@ class RowSettings(Settings):
     )
     memory_rows: int = option(
         160,
-        "number of mask directions remembered from earlier requests, so that later ones do not "
-        "undo them; each takes four bytes per channel in the state",
+        "maximum number of mask directions remembered from earlier requests, so that later ones do "
+        "not undo them; each takes four bytes per channel in the state",
         0,
     )
     memory_stiffness: float = option(

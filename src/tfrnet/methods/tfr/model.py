@@ -100,7 +100,7 @@ class TFRNet(Unlearner[ChannelState]):
             self.mask.index.total,
             self.config.step != "select",
             self.mask.home,
-            self.config.memory_rows if self.config.step in SOLVED else 0,
+            with_memory=self.config.step in SOLVED and self.config.memory_rows > 0,
         )
 
     @property

@@ -1,8 +1,8 @@
-"""A matrix sketch of fixed size: Frequent Directions (Ghashami et al., 2016).
+"""A matrix sketch of bounded size: Frequent Directions (Ghashami et al., 2016).
 
-The sketch B of rows A has n rows, however many A has, and keeps |A v|^2 for every direction v up to
-|A|^2 / n (Frobenius norm). So a state of fixed size remembers which directions of the mask would
-bring back what was forgotten.
+The sketch B of rows A has at most n rows, however many A has, and keeps |A v|^2 for every direction
+v up to |A|^2 / n (Frobenius norm). So a state of bounded size remembers which directions of the
+mask would bring back what was forgotten.
 """
 
 from __future__ import annotations
@@ -10,15 +10,13 @@ from __future__ import annotations
 import torch
 
 
-def with_rows(sketch: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    """Return a sketch of the same size [n, C] that includes the rows [m, C]."""
-    used = sketch[sketch.any(1)]
-    stacked = torch.cat([used, rows.to(sketch)])
-    room = len(sketch)
+def with_rows(sketch: torch.Tensor, rows: torch.Tensor, room: int) -> torch.Tensor:
+    """Return a sketch of at most `room` rows that includes the rows [m, C]."""
+    stacked = torch.cat([sketch[sketch.any(1)], rows.to(sketch)])
     if len(stacked) <= room:
-        result = torch.zeros_like(sketch)
-        result[: len(stacked)] = stacked
-        return result
+        # States of before have rows of zeros for what is to come; theirs stay as large as they are.
+        spare = sketch.new_zeros(max(0, len(sketch) - len(stacked)), sketch.shape[1])
+        return torch.cat([stacked, spare])
     # The right singular vectors by way of the small Gram matrix, in float64.
     wide = stacked.double()
     squares, vectors = torch.linalg.eigh(wide @ wide.T)

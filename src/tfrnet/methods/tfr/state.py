@@ -18,7 +18,7 @@ class ChannelState:
     """What one commit replaces as a unit. All tensors are flat float32 over the channels.
 
     `fisher` is None with the paper's step. `forgotten` [rows, channels] is a sketch of what earlier
-    requests made the model forget, if `memory_rows` asks for one.
+    requests made the model forget, if `memory_rows` asks for one; it grows up to that many rows.
     """
 
     mask: torch.Tensor
@@ -32,13 +32,13 @@ class ChannelState:
         channels: int,
         with_fisher: bool,
         device: torch.device | None = None,
-        memory_rows: int = 0,
+        with_memory: bool = False,
     ) -> ChannelState:
         """Return the state before the first request: mask of ones, empty memory."""
         ones = torch.ones(channels, device=device)
         zeros = [torch.zeros_like(ones) for _ in _TRAJECTORY]
         fisher = torch.zeros_like(ones) if with_fisher else None
-        forgotten = ones.new_zeros(memory_rows, channels) if memory_rows else None
+        forgotten = ones.new_zeros(0, channels) if with_memory else None
         return cls(ones, Trajectory(*zeros), fisher, forgotten)
 
     @classmethod

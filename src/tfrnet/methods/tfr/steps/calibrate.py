@@ -262,7 +262,7 @@ def calibrate_update(
     if not steps.verdict.accepted:
         return steps.candidate(remembered, "", how_far(over))
     if remembered is not None:
-        remembered = with_rows(remembered, forget.gradients)
+        remembered = with_rows(remembered, forget.gradients, config.memory_rows)
     return steps.candidate(
         remembered, above_note(over), shortfall_of(over, start, config.least_reached)
     )

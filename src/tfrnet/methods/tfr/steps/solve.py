@@ -78,7 +78,7 @@ def solve_update(
             steps.reach *= max(step.share, _LEAST_SHARE)
     remembered = state.forgotten
     if remembered is not None and steps.attempts:
-        remembered = with_rows(remembered, forgotten)
+        remembered = with_rows(remembered, forgotten, config.memory_rows)
     note = "" if steps.attempts else steps.idle_reason("at forget_margin")
     return steps.candidate(remembered, note)
 
