@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from itertools import islice
 from statistics import fmean
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from tfrnet.data.tasks import find_task
 from tfrnet.evaluation.attacking.attack import ATTACKS
 from tfrnet.evaluation.attacking.relearning import RelearnOptions, relearn
 from tfrnet.evaluation.attacking.subject import Attacked, AttackOptions, Subject
+from tfrnet.evaluation.attacks.insist import DOUBTS
 from tfrnet.evaluation.attacks.quantise import SCHEMES
 from tfrnet.evaluation.attacks.rescale import rescaled
 from tfrnet.evaluation.cache import Cache
@@ -41,7 +43,7 @@ from tfrnet.models.load import LoadedModel
 
 SIZES = Sizes(requests=4, request_size=2, forget_eval=6, heldout=9, retain=(4, 4), guard=(2, 2))
 OPTIONS = AttackOptions(relearn_steps=(0, 3), relearn_seeds=2)
-NAMES = ("unmask", "rescale", "quantise", "prompts", "few-shot", "relearn")
+NAMES = ("unmask", "rescale", "quantise", "prompts", "few-shot", "insist", "relearn")
 
 
 @pytest.fixture(scope="module")
@@ -109,9 +111,15 @@ def with_weights(weights):
 
 
 def found_right(model, items, room=256):
+    """Return which items are answered right."""
+    chosen = answers_of(model, items, room)
+    return [answer == item.answer for answer, item in zip(chosen, items, strict=True)]
+
+
+def answers_of(model, items, room=256):
     """Rank by log-likelihood per character (the headline of OpenBookQA), one pass a candidate."""
     tokenizer = tiny.make_tokenizer()
-    right = []
+    chosen = []
     for item in items:
         scores = []
         for choice in item.choices:
@@ -120,8 +128,8 @@ def found_right(model, items, room=256):
             kept = ids[-room:]
             total = sum(answer_log_probs(model, kept, len(kept) - length))
             scores.append(total / len(choice))
-        right.append(item.choices[int(np.argmax(scores))] == item.answer)
-    return right
+        chosen.append(item.choices[int(np.argmax(scores))])
+    return chosen
 
 
 def percent(model, items, room=256):
@@ -342,6 +350,53 @@ def test_the_queried_item_is_never_among_the_solved_ones(subject, monkeypatch):
             assert not any(other.prompt in head for other in subject.hidden)
 
 
+def test_insisting_goes_on_from_what_the_model_said(rows, split, folded_weights):
+    hidden = split.forget[4:]
+    found = {row.variant: row for row in rows["insist"]}
+    assert list(found) == ["asked again 1x", "asked again 2x", "asked again 3x", "any answer"]
+    sides = {
+        "attacked": with_weights(folded_weights),
+        "untouched_attacked": make_trained(split),
+    }
+    for side, model in sides.items():
+        # The model has room for 128 tokens; the beginning of the dialogue goes.
+        asked, ever = hidden, np.array(found_right(model, hidden, 128))
+        for number, doubt in enumerate(DOUBTS, 1):
+            answers = answers_of(model, asked, 128)
+            prompts = [
+                f"{i.prompt} {a}\n\n{doubt}\n\n" for i, a in zip(asked, answers, strict=True)
+            ]
+            pairs = zip(hidden, prompts, strict=True)
+            asked = [replace(item, prompt=head + item.prompt) for item, head in pairs]
+            right = np.array(found_right(model, asked, 128))
+            assert getattr(found[f"asked again {number}x"], side) == 100 * right.mean()
+            ever |= right
+        assert getattr(found["any answer"], side) == 100 * ever.mean()
+
+
+def test_an_answer_that_is_empty_or_secret_is_not_repeated(source, tokenizer, monkeypatch):
+    split = make_split("arithmetic", 0, source, SIZES)
+    model = tiny.make_model()
+    asked = []
+
+    def answered(subject, items, max_length):
+        asked.append([item.prompt for item in items])
+        samples = [{"correct": False, "generated": answer} for answer in ("17", " ", "17")]
+        return SimpleNamespace(samples=samples, metric="exact")
+
+    with ChannelMask(model, find_channels(model)) as mask:
+        options = AttackOptions(limit=3)
+        subject = Subject(Evaluator(LoadedModel(model, tokenizer)), mask, split, options)
+        monkeypatch.setattr(Subject, "answered", answered)
+        list(ATTACKS.find("insist").run(subject))
+        monkeypatch.setattr(type(subject.task), "secret", True)
+        list(ATTACKS.find("insist").run(subject))
+    open_, secret = asked[1], asked[9]
+    assert [" 17\n\n" in prompt for prompt in open_] == [True, False, True]
+    assert ["I do not know." in prompt for prompt in open_] == [False, True, False]
+    assert all("17\n\n" not in prompt for prompt in secret)
+
+
 def test_relearning_trains_on_what_is_known_or_held_out(rows, split, folded_weights, tokenizer):
     found = {row.variant: row for row in rows["relearn"]}
     variants = [f"{kind}, {step} steps" for kind in ("forgotten", "benign") for step in (0, 3)]
@@ -424,16 +479,16 @@ class StopError(Exception):
 @pytest.mark.parametrize("calls", [0, 2])
 def test_an_attack_that_breaks_off_leaves_nothing_behind(subject, monkeypatch, name, calls):
     before = snapshot(subject.mask)
-    correct = subject.correct
+    answered = subject.answered
     left = [calls]
 
     def failing(*arguments):
         if not left[0]:
             raise StopError
         left[0] -= 1
-        return correct(*arguments)
+        return answered(*arguments)
 
-    monkeypatch.setattr(subject, "correct", failing)
+    monkeypatch.setattr(subject, "answered", failing)
     with pytest.raises(StopError):
         run_attacks(subject, [name])
     assert_unharmed(subject.mask, before)
@@ -512,7 +567,7 @@ def test_other_tasks_are_attacked_too(task, attack, source, tokenizer):
 
 
 def test_an_unknown_attack_is_named(subject):
-    names = "few-shot, prompts, quantise, relearn, rescale, unmask"
+    names = "few-shot, insist, prompts, quantise, relearn, rescale, unmask"
     with pytest.raises(InputError, match=f"unknown attack 'tickle'; choose from {names}"):
         check_attacks(["unmask", "tickle"])
     with pytest.raises(InputError, match="unknown attack 'tickle'"):

@@ -385,7 +385,7 @@ def test_robustness_of_a_method_without_a_mask(
     command = ["eval", "--data-dir", data, *options, "--relearn-steps", "0", "--relearn-seeds", 1]
     values = tfrnet(*command, "--json").json
     (found,) = values["results"]
-    names = ["quantise", "prompts", "few-shot", "relearn"]
+    names = ["quantise", "prompts", "few-shot", "insist", "relearn"]
     assert values["options"]["attacks"] == names
     assert list(dict.fromkeys(row["attack"] for row in found["attacks"])) == names
     result = tfrnet(*command, "--attacks", "prompts,unmask", "--model", NOWHERE)

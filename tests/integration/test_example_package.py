@@ -137,7 +137,7 @@ def test_the_task_is_evaluated_and_the_attack_carried_out(
     assert parts == {"forget", "heldout"}
     attacks = {row["attack"] for result in found for row in result.get("attacks", ())}
     of_a_mask = {"unmask", "rescale"} if method == "hush" else set()
-    assert attacks == {"quantise", "prompts", "few-shot", "relearn", "shout"} | of_a_mask
+    assert attacks == {"quantise", "prompts", "few-shot", "insist", "relearn", "shout"} | of_a_mask
 
 
 def test_the_bench_runs_them_and_shows_their_labels(

@@ -39,7 +39,7 @@ VARIANTS = {
         {"learning_rate": 0.1, "target_modules": ["q_proj", "v_proj"]},
     ),
 }
-NAMES = ("quantise", "prompts", "few-shot", "relearn")
+NAMES = ("quantise", "prompts", "few-shot", "insist", "relearn")
 
 
 @pytest.fixture(autouse=True)
@@ -177,7 +177,9 @@ def test_a_pruned_channel_can_be_trained_again_by_an_attacker(split, tokenizer):
 def test_attacks_on_a_mask_are_refused_where_there_is_none(name, split, tokenizer):
     net = forgetful("ga, weights", split, tokenizer)
     subject = Subject(Evaluator(LoadedModel(net.model, tokenizer)), net.effect, split, OPTIONS)
-    message = f"attack {name} needs a mask, .* choose from quantise, prompts, few-shot, relearn"
+    message = (
+        f"attack {name} needs a mask, .* choose from quantise, prompts, few-shot, insist, relearn"
+    )
     with pytest.raises(InputError, match=message):
         run_attacks(subject, ["prompts", name])
 

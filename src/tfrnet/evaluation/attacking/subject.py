@@ -17,12 +17,15 @@ from tfrnet.evaluation.attacking.recovery import recovery_rate
 from tfrnet.evaluation.attacking.relearning import RelearnOptions
 from tfrnet.evaluation.attacking.weights import folded
 from tfrnet.evaluation.evaluator import Evaluator
-from tfrnet.evaluation.tasks import evaluate_task
+from tfrnet.evaluation.tasks import TaskResult, evaluate_task
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from tfrnet.masking.mask import ChannelMask
+
+# Prompts that an attack makes longer have room up to the model's context, but at most this.
+_LONG = 2048
 
 
 @dataclass(frozen=True)
@@ -119,11 +122,19 @@ class Subject:
         with self.effect.lifted():
             yield
 
+    @property
+    def longest(self) -> int:
+        """How many tokens a prompt may have that an attack makes longer."""
+        return min(getattr(self.model.config, "max_position_embeddings", _LONG), _LONG)
+
+    def answered(self, items: Sequence[Item], max_length: int | None = None) -> TaskResult:
+        """Return what the current model answers."""
+        length = max_length or self.options.max_length
+        return evaluate_task(self.evaluator, self.task, items, "attacked", length)
+
     def correct(self, items: Sequence[Item], max_length: int | None = None) -> list[bool]:
         """Return which items the current model gets right."""
-        length = max_length or self.options.max_length
-        result = evaluate_task(self.evaluator, self.task, items, "attacked", length)
-        return [bool(sample["correct"]) for sample in result.samples]
+        return [bool(sample["correct"]) for sample in self.answered(items, max_length).samples]
 
     def accuracy(self, items: Sequence[Item], max_length: int | None = None) -> float:
         """Return the accuracy of the current model, in percent."""

@@ -9,8 +9,6 @@ from tfrnet.evaluation.attacking.attack import Attack
 from tfrnet.evaluation.attacking.subject import Attacked, Subject
 
 SHOTS = (1, 4, 8)
-# Solved examples need room: up to the model's context length, but at most this.
-_LONG = 2048
 
 
 def few_shot(subject: Subject) -> Iterator[Attacked]:
@@ -19,8 +17,6 @@ def few_shot(subject: Subject) -> Iterator[Attacked]:
     Held-out examples show the ordinary gain of solved examples. If forgotten ones gain more, the
     knowledge was suppressed, not removed.
     """
-    context = getattr(subject.model.config, "max_position_embeddings", _LONG)
-    length = min(context, _LONG)
     pools = {
         "forgotten": subject.known,
         "held-out": subject.heldout,
@@ -30,7 +26,7 @@ def few_shot(subject: Subject) -> Iterator[Attacked]:
         for count in SHOTS:
             if count <= len(pool):
                 items = [with_shots(item, pool[:count]) for item in subject.hidden]
-                yield subject.both("few-shot", f"{count} {kind}", items, length)
+                yield subject.both("few-shot", f"{count} {kind}", items, subject.longest)
 
 
 ATTACK = Attack("few-shot", few_shot, rank=5)
