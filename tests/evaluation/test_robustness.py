@@ -567,7 +567,7 @@ def test_other_tasks_are_attacked_too(task, attack, source, tokenizer):
 
 
 def test_an_unknown_attack_is_named(subject):
-    names = "few-shot, insist, prompts, quantise, relearn, rescale, unmask"
+    names = "few-shot, gguf, insist, prompts, quantise, relearn, rescale, unmask"
     with pytest.raises(InputError, match=f"unknown attack 'tickle'; choose from {names}"):
         check_attacks(["unmask", "tickle"])
     with pytest.raises(InputError, match="unknown attack 'tickle'"):

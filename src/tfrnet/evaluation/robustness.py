@@ -18,21 +18,24 @@ from tfrnet.evaluation.attacking.subject import Attacked, Subject
 
 
 def attack_names(effect: Effect) -> tuple[str, ...]:
-    """Return the attacks that apply to an effect."""
+    """Return the attacks that apply to an effect, without those that have to be asked for."""
     return attacks_that_fit(effect.has_mask)
 
 
 def attacks_that_fit(has_mask: bool) -> tuple[str, ...]:
-    """Return the attacks that apply to a method with or without a mask."""
-    return tuple(a.name for a in all_attacks() if has_mask or not a.needs_mask)
+    """Return the attacks that apply to a method with or without a mask, unless on request."""
+    fitting = (attack for attack in all_attacks() if has_mask or not attack.needs_mask)
+    return tuple(attack.name for attack in fitting if not attack.on_request)
 
 
 def check_attacks(names: Sequence[str], has_mask: bool = True) -> None:
-    """Raise if an attack is unknown, or needs a mask and there is none."""
+    """Raise if an attack is unknown, cannot run here, or needs a mask and there is none."""
     if not names:
         raise InputError(f"--attacks names no attack; choose from {', '.join(ATTACKS.names())}")
     for name in names:
-        if ATTACKS.find(name).needs_mask and not has_mask:
+        attack = ATTACKS.find(name)
+        attack.refuse()
+        if attack.needs_mask and not has_mask:
             raise InputError(
                 f"attack {name} needs a mask, and the state's method has none; "
                 f"choose from {', '.join(attacks_that_fit(has_mask))}"

@@ -5,12 +5,15 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from tfrnet.core.errors import InputError
 from tfrnet.models.cache import cache_folder, new_model
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 def converted_gguf(path: Path) -> Path:
@@ -32,20 +35,32 @@ def converted_gguf(path: Path) -> Path:
     return target
 
 
-def _convert(path: Path, folder: Path) -> None:
+def unpacked_gguf(path: Path) -> PreTrainedModel:
+    """Return the model of a file, its weights in float32."""
     import transformers
 
-    source: dict[str, Any] = {"gguf_file": path.name, "trust_remote_code": False}
-    tokenizer = transformers.AutoTokenizer.from_pretrained(path.parent, **source)
+    source = _source(path)
     if hasattr(transformers, "GgufConfig"):
         # Newer versions of transformers keep the weights packed unless told otherwise.
         source["quantization_config"] = transformers.GgufConfig(dequantize=True)
-    model = transformers.AutoModelForCausalLM.from_pretrained(
+    model: PreTrainedModel = transformers.AutoModelForCausalLM.from_pretrained(
         path.parent, dtype=torch.float32, **source
     )
     # The weights are no longer quantised; a leftover quantisation config would prevent saving them.
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
+    return model
+
+
+def _source(path: Path) -> dict[str, Any]:
+    return {"gguf_file": path.name, "trust_remote_code": False}
+
+
+def _convert(path: Path, folder: Path) -> None:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(path.parent, **_source(path))
+    model = unpacked_gguf(path)
     _set_special_tokens(path, tokenizer, model)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)

@@ -28,6 +28,10 @@ class Attack:
     needs_mask: bool = False
     # Attacks run and are shown in ascending order of rank.
     rank: int = 100
+    # Whether it runs only when it is named, because not everybody has what it needs.
+    on_request: bool = False
+    # Raises, before any work, if it cannot run here.
+    refuse: Callable[[], None] = lambda: None
 
 
 def all_attacks() -> list[Attack]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -10,6 +12,9 @@ from tfrnet.core.errors import InputError
 from tfrnet.export.format import Format, Job
 from tfrnet.export.parity import checked_difference, probe_logits
 from tfrnet.models.forward import input_device
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
 class Dense(Format):
@@ -29,9 +34,7 @@ class Dense(Format):
             raise InputError(
                 "a model whose weights are offloaded cannot be exported; load it whole"
             )
-        weights = _plain(model.state_dict()) | job.effect.folded()
-        model.save_pretrained(folder, state_dict=weights)
-        job.tokenizer.save_pretrained(folder)
+        save_dense(model, job.tokenizer, folder, job.effect.folded())
         # A model whose own code runs already may run it once more.
         trusted = type(model).__module__.startswith("transformers_modules")
         exported = AutoModelForCausalLM.from_pretrained(
@@ -56,6 +59,17 @@ class Dense(Format):
             f"lm_eval --model hf --model_args pretrained={folder} --tasks openbookqa\n"
             "```"
         )
+
+
+def save_dense(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    folder: Path,
+    changed: Mapping[str, torch.Tensor] | None = None,
+) -> None:
+    """Write a model folder with the model's own weights, but for the changed ones."""
+    model.save_pretrained(folder, state_dict=_plain(model.state_dict()) | dict(changed or {}))
+    tokenizer.save_pretrained(folder)
 
 
 def _plain(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -33,33 +33,14 @@ class Gguf(Format):
     def refuse(self, method: type[Unlearner[Any]], options: Options) -> None:
         """Raise for an unknown kind of weights, or where the programs are missing."""
         super().refuse(method, options)
-        known = [*_CONVERTED, *_QUANTISED]
-        if options.quant not in known:
-            raise InputError(f"unknown --quant {options.quant!r}; choose from {', '.join(known)}")
-        if find_spec(_CONVERTER) is None:
-            raise InputError(
-                "writing GGUF files needs llama.cpp's converter: pip install 'tfrnet[llamacpp]'"
-            )
-        if options.quant in _QUANTISED and shutil.which(_QUANTISER) is None:
-            raise InputError(
-                f"{options.quant} needs {_QUANTISER} on the PATH, which comes with llama.cpp "
-                "(brew install llama.cpp, or conda install -c conda-forge llama.cpp); "
-                "Q8_0 needs nothing more"
-            )
+        refuse_quant(options.quant)
 
     def write(self, job: Job, folder: Path) -> float:
         """Write the dense model, check it, and convert it."""
         dense = folder / "dense"
         difference = DENSE.write(job, dense)
         quant = job.options.quant
-        target = folder / file_name(quant)
-        if quant in _CONVERTED:
-            _convert(dense, target, _CONVERTED[quant])
-        else:
-            whole = folder / "whole.gguf"
-            _convert(dense, whole, "f32")
-            _run([_QUANTISER, str(whole), str(target), quant], target, "llama-quantize failed")
-            whole.unlink()
+        write_gguf(dense, folder / file_name(quant), quant)
         shutil.rmtree(dense)
         return difference
 
@@ -84,6 +65,34 @@ class Gguf(Format):
             'print(answer["choices"][0]["text"])\n'
             "```"
         )
+
+
+def refuse_quant(quant: str) -> None:
+    """Raise for an unknown kind of weights, or where the programs that write it are missing."""
+    known = [*_CONVERTED, *_QUANTISED]
+    if quant not in known:
+        raise InputError(f"unknown --quant {quant!r}; choose from {', '.join(known)}")
+    if find_spec(_CONVERTER) is None:
+        raise InputError(
+            "writing GGUF files needs llama.cpp's converter: pip install 'tfrnet[llamacpp]'"
+        )
+    if quant in _QUANTISED and shutil.which(_QUANTISER) is None:
+        raise InputError(
+            f"{quant} needs {_QUANTISER} on the PATH, which comes with llama.cpp "
+            "(brew install llama.cpp, or conda install -c conda-forge llama.cpp); "
+            "Q8_0 needs nothing more"
+        )
+
+
+def write_gguf(dense: Path, target: Path, quant: str) -> None:
+    """Make a file of a model folder."""
+    if quant in _CONVERTED:
+        _convert(dense, target, _CONVERTED[quant])
+        return
+    whole = target.with_name("whole.gguf")
+    _convert(dense, whole, "f32")
+    _run([_QUANTISER, str(whole), str(target), quant], target, "llama-quantize failed")
+    whole.unlink()
 
 
 def file_name(quant: str) -> str:
