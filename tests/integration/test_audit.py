@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from tests import tiny
@@ -16,10 +17,13 @@ def test_forget_ends_with_an_audit(tfrnet: Tfrnet, files: Files, tmp_path: Path)
     assert first.startswith("request-2: ")
     names = [line.split()[0] for line in rest]
     assert names == ["prompt", "before", "after"] * 2 + ["audit:", "total"]
-    history = tfrnet("history", "--state", tmp_path / "new").out
-    assert " wordings" in history
+    # In the same words as wherever else it is shown.
+    verdict = rest[-2].removeprefix("  audit: ").partition(";")[0]
+    assert verdict.partition(", ")[0] in tfrnet("history", "--state", tmp_path / "new").out
     assert tfrnet("report", tmp_path / "new", "--out", tmp_path / "page.html").code == 0
-    assert '"gone":["' in (tmp_path / "page.html").read_text()
+    shown = re.search(r'"gone":\["([^"]*)"', (tmp_path / "page.html").read_text())
+    assert shown
+    assert re.fullmatch(r"\d+ of \d+ wordings \(\d+ gave it before\)", shown[1])
 
 
 def test_it_can_be_switched_off(tfrnet: Tfrnet, files: Files, tmp_path: Path) -> None:

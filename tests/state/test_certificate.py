@@ -97,7 +97,7 @@ def test_an_audited_request_says_in_how_many_wordings_it_is_gone(folder: Path, k
     assert value["forgetting"]["wordings_tried"] == 5
     assert value["forgetting"]["wordings_given_before"] == 3
     assert value["forgetting"]["wordings_given_after"] == 1
-    assert "4 of 5; the model gave it in 3 before" in certificate_page(value)
+    assert "4 of 5 wordings (3 gave it before)" in certificate_page(value)
 
 
 def test_it_says_what_the_ledger_says(folder: Path, key: Path) -> None:

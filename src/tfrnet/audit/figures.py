@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
@@ -18,6 +18,30 @@ class Given:
     tried: int
     before: int
     after: int
+
+    @classmethod
+    def together(cls, several: Collection[Given]) -> Given:
+        """Return the counts of several added up."""
+        return cls(
+            sum(each.tried for each in several),
+            sum(each.before for each in several),
+            sum(each.after for each in several),
+        )
+
+    @property
+    def count(self) -> str:
+        """In how many wordings it is gone."""
+        gone = self.tried - self.after
+        return f"{gone} of {self.tried} wordings ({self.before} gave it before)"
+
+    @property
+    def words(self) -> str:
+        """The same as part of a sentence, also if there was little to count."""
+        if not self.tried:
+            return "too short to be put into words of any kind"
+        if not self.before:
+            return f"the model gave it in none of {self.tried} wordings even before"
+        return f"gone in {self.count}"
 
 
 @dataclass(frozen=True)
@@ -44,10 +68,7 @@ class Figures:
     @property
     def all_wordings(self) -> Given:
         """The wordings of all kinds together."""
-        kinds = self.wordings.values()
-        return Given(
-            sum(k.tried for k in kinds), sum(k.before for k in kinds), sum(k.after for k in kinds)
-        )
+        return Given.together(self.wordings.values())
 
     @property
     def verdict(self) -> str:
@@ -56,13 +77,9 @@ class Figures:
         return "; ".join(part for part in parts if part)
 
     def _forgotten(self) -> str:
-        every = self.all_wordings
-        if not every.tried:
-            return "too short to be put into words of any kind"
-        if not every.before:
-            return f"the model gave it in none of {every.tried} wordings even before"
-        text = f"gone in {every.tried - every.after} of {every.tried} wordings"
-        text += f" ({every.before} gave it before)"
+        text = self.all_wordings.words
+        if not self.all_wordings.before:
+            return text
         left = [_KINDS[kind] for kind, given in self.wordings.items() if given.after]
         if left:
             text += f", still given: {', '.join(left)}"

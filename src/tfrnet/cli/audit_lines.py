@@ -47,5 +47,4 @@ def holdout_words(values: Mapping[str, Any]) -> str:
 
 def gone_words(values: Mapping[str, Any]) -> str:
     """Return in how many wordings an answer is gone, from the figures of a line of the ledger."""
-    every = Figures.from_dict(values).all_wordings
-    return f"gone in {every.tried - every.after} of {every.tried} wordings"
+    return Figures.from_dict(values).all_wordings.words

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
+from tfrnet.audit.figures import Given
 from tfrnet.core.signing import short
 
 _STYLE = """
@@ -95,9 +96,8 @@ def _wordings(forgetting: Mapping[str, Any]) -> dict[str, str]:
     """Return in how many wordings the answers are gone, if the request was audited."""
     if "wordings_tried" not in forgetting:
         return {}
-    tried, before = forgetting["wordings_tried"], forgetting["wordings_given_before"]
-    gone = tried - forgetting["wordings_given_after"]
-    return {"gone in other wordings": f"{gone} of {tried}; the model gave it in {before} before"}
+    counts = (forgetting[f"wordings_{name}"] for name in ("tried", "given_before", "given_after"))
+    return {"gone in": Given(*counts).count}
 
 
 def _change(losses: Mapping[str, Any]) -> str:

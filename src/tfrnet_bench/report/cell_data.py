@@ -68,10 +68,7 @@ def request_data(requests: Sequence[Part]) -> dict[str, list[Any]]:
 
 def _gone(audit: Part | None) -> str:
     """Return in how many of the wordings that an audit tried the answer is gone."""
-    if not audit:
-        return ""
-    every = Figures.from_dict(audit).all_wordings
-    return f"{every.tried - every.after} of {every.tried}"
+    return Figures.from_dict(audit).all_wordings.count if audit else ""
 
 
 def _about(result: CellResult) -> list[list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -113,17 +114,14 @@ def _review(
 
 
 def _show(output: Output, state: Path, store: StateStore, found: Review) -> None:
+    from tfrnet.audit.figures import Given
     from tfrnet.method_state import drift_of
 
     drift = drift_of(store)
     for name, figures in found.requests.items():
         output.say(f"{name}: {figures.verdict}")
-    every = [figures.all_wordings for figures in found.requests.values()]
-    tried, before, after = (sum(getattr(g, n) for g in every) for n in ("tried", "before", "after"))
-    output.say(
-        f"all {len(every)} requests: gone in {tried - after} of {tried} wordings "
-        f"({before} gave it before)"
-    )
+    every = Given.together([figures.all_wordings for figures in found.requests.values()])
+    output.say(f"all {len(found.requests)} requests: {every.words}")
     output.say(found.general.verdict_on_text)
     if found.holdout:
         output.say(f"hold-out data: {found.holdout.words}")
@@ -135,7 +133,7 @@ def _show(output: Output, state: Path, store: StateStore, found: Review) -> None
         "requests": {name: figures.to_dict() for name, figures in found.requests.items()},
         "general": found.general.to_dict()["general"],
         "holdout": found.holdout.to_dict() if found.holdout else None,
-        "wordings": {"tried": tried, "before": before, "after": after},
+        "wordings": asdict(every),
         "drift": drift.ratio if drift else None,
     }
     output.result("audit", values)

@@ -102,7 +102,7 @@ function requestTable(requests) {
     ["Forget loss", (request) => request.forget_loss_after, 3, (request) => change(request, "forget_loss")],
     ["Guard loss", (request) => request.guard_loss_after, 3, (request) => change(request, "guard_loss")],
     ...(hasHoldout ? [["Hold-out loss", (request) => request.holdout_loss_after, 3, (request) => change(request, "holdout_loss")]] : []),
-    ...(requests.some((request) => request.gone) ? [["Gone in wordings", (request) => request.gone]] : []),
+    ...(requests.some((request) => request.gone) ? [["Gone in", (request) => request.gone]] : []),
     ...maskColumns,
     ["Attempts", (request) => request.attempts, 0],
     ["Seconds", (request) => request.seconds, 2],
