@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 import time
+from pathlib import Path
 
 import pytest
+import torch
 
+from tests.integration.commands import FAST, Files, Tfrnet
 from tfrnet.cli import progress
 from tfrnet.cli.output import Output
 from tfrnet.cli.progress import PlainLines, Steps, duration
-from tfrnet.core.stage import Stage
+from tfrnet.core.stage import Stage, passes_heard
+from tfrnet.core.team import SOLO
 
 
 class Clock:
@@ -35,6 +39,9 @@ def test_the_time_left_comes_from_the_steps_and_then_from_what_is_done() -> None
     steps.stage(Stage("trying", 2, 5))
     # 4 seconds a step, four steps to go: 22 seconds in all, of which 6 are over.
     assert steps.time_left() == pytest.approx(16 + 2 * 22)
+    assert steps.times() == "0:06 so far, at most about 1:00 left"
+    clock.now = 8  # within a step it becomes less, not more
+    assert steps.time_left() == pytest.approx(14 + 2 * 22)
     clock.now = 10
     steps.advance()
     assert steps.time_left() == pytest.approx(2 * 10)
@@ -46,6 +53,40 @@ def test_the_time_left_comes_from_the_steps_and_then_from_what_is_done() -> None
     steps.advance()
     steps.advance()
     assert (steps.time_left(), steps.where()) == (0, "all 3 requests")
+
+
+def test_steps_that_begin_once_more_are_judged_anew() -> None:
+    clock = Clock()
+    steps = Steps(1, "request", ["a"], clock)
+    for now, step in ((0, 1), (50, 2), (100, 1), (110, 2)):
+        clock.now = now
+        steps.stage(Stage("trying", step, 3))
+    assert steps.time_left() == pytest.approx(2 * 10)
+
+
+def test_what_earlier_requests_took_says_how_long_the_first_will_take() -> None:
+    clock = Clock()
+    steps = Steps(2, "request", ["a", "b"], clock, took=[30.0, 50.0])
+    clock.now = 10
+    steps.stage("scoring")
+    assert steps.times() == "0:10 so far, about 1:10 left"
+
+
+def test_long_stages_tell_their_passes() -> None:
+    steps = Steps(1, "request", ["a"])
+    seen = []
+    with passes_heard(steps.passing):
+        steps.stage("scoring")
+        for _ in SOLO.map([1, 2], lambda task: (torch.tensor(task),)):
+            seen.append(steps.where())
+        steps.stage("solving")
+        seen.append(steps.where())
+        list(SOLO.map([1], lambda task: (torch.tensor(task),)))
+        seen.append(steps.where())
+    list(SOLO.map([1, 2], lambda task: (torch.tensor(task),)))  # nobody listens
+    scoring, solving = "request 1 of 1 (a): scoring", "request 1 of 1 (a): solving"
+    assert seen == [f"{scoring}, pass 1 of 2", f"{scoring}, pass 2 of 2", solving, solving]
+    assert steps.where() == solving
 
 
 def test_more_than_was_counted_has_no_end_in_sight() -> None:
@@ -79,7 +120,7 @@ def test_durations(seconds: float, shown: str) -> None:
 def test_lines_come_also_while_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "_LATEST", 0.05)
     said: list[str] = []
-    with PlainLines(said.append, lambda: "loading; 0:01 so far"):
+    with PlainLines(said.append, lambda: "loading; 0:01 so far", time.monotonic()):
         for _ in range(100):
             time.sleep(0.05)
             if len(said) > 2:
@@ -93,12 +134,12 @@ def test_lines_come_also_while_nothing_changes(monkeypatch: pytest.MonkeyPatch) 
 
 def test_changes_are_not_told_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    with PlainLines(said.append, lambda: "x") as lines:
+    with PlainLines(said.append, lambda: "x", time.monotonic()) as lines:
         for _ in range(50):
             lines.changed()
     assert said == []  # it took no time
     monkeypatch.setattr(progress, "_SOONEST", 0.0)
-    with PlainLines(said.append, lambda: "x") as lines:
+    with PlainLines(said.append, lambda: "x", time.monotonic()) as lines:
         lines.changed()
     assert len(said) == 1
 
@@ -113,5 +154,46 @@ def test_a_pipe_gets_lines_on_stderr_unless_it_wants_none(
             steps.stage(Stage("trying", 1, 4))
         captured = capsys.readouterr()
         assert captured.out == ""
-        shown = r"\d\d:\d\d:\d\d request 1 of 2 \(a\): step 1 of at most 4: trying; 0:00 so far\n"
-        assert re.fullmatch("" if quiet else shown, captured.err)
+        shown = [
+            r"\d\d:\d\d:\d\d request 1 of 2 \(a\); 0:00 so far\n",
+            r"\d\d:\d\d:\d\d request 1 of 2 \(a\): step 1 of at most 4: trying; 0:00 so far\n",
+        ]
+        assert re.fullmatch("" if quiet else "".join(shown), captured.err)
+
+
+def test_work_that_is_split_up_is_as_long_as_the_whole(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("TFRNET_QUIET", raising=False)
+    clock = Clock()
+    monkeypatch.setattr(time, "monotonic", clock)
+    output = Output(as_json=False)
+    for _ in range(4):  # none of them is long enough for a line of its own
+        with output.waiting("opening"):
+            clock.now += 3
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_everything_before_a_request_is_told_too(
+    tfrnet: Tfrnet, files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TFRNET_QUIET", raising=False)
+    monkeypatch.setattr(progress, "_SOONEST", 0.0)
+    opening = [*files.opening(tmp_path / "new"), *FAST]
+    told = tfrnet("forget", "--request", files.request, *opening).unexpected
+    began = [re.sub(r"^[\d:]+ |[;,].*", "", line) for line in told]
+    assert began[0] == "starting"
+    assert began[1].startswith("loading ")
+    assert began[2] == "opening the state"
+    assert began[3] == "request 1 of 1 (request-2)"
+
+
+def test_a_second_request_knows_the_time_left_from_the_first(
+    tfrnet: Tfrnet, files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TFRNET_QUIET", raising=False)
+    monkeypatch.setattr(progress, "_SOONEST", 0.0)
+    told = tfrnet("forget", "--request", files.request, *files.opening()).unexpected
+    requests = [line for line in told if " request 1 of 1 " in line]
+    assert requests
+    assert all(re.search(r" so far, about \d+:\d\d left$", line) for line in requests)

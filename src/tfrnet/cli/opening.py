@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from tfrnet.state.store import StateStore
 
 DEFAULT_MODEL = "smollm2-135m"
+# The last events of a state that say how long a request takes.
+_JUDGED_BY = 5
 
 
 def lead(
@@ -37,8 +39,9 @@ def lead(
 
     The work receives the options with the device of its process.
     """
-    from tfrnet.distributed.follow import follow
-    from tfrnet.distributed.launch import joined_team
+    with output.waiting("starting"):  # torch alone takes seconds to import
+        from tfrnet.distributed.follow import follow
+        from tfrnet.distributed.launch import joined_team
 
     with joined_team(options.device) as (team, own_device):
         if team.leads:
@@ -90,10 +93,12 @@ def open_session(
         name = model_name(options.model, store)
         dtype = store.manifest.dtype(options.dtype) if store else options.dtype
         loaded = _load_together(name, dtype, options, team, output)
-        from tfrnet.session import Session
-
         writes = retain is None and not store
-        with output.waiting("having the model write text to keep") if writes else nullcontext():
+        with output.waiting(
+            "having the model write text to keep" if writes else "opening the state"
+        ):
+            from tfrnet.session import Session
+
             session = Session(
                 *loaded,
                 opened,
@@ -120,6 +125,13 @@ def open_session(
     ]:
         output.note(f"tfrnet: warning: {line}")
     return session
+
+
+def earlier_seconds(session: Session) -> list[float]:
+    """Return how long the last requests of a state took."""
+    store = session.store
+    last = store.entries_after(max(0, store.lines - _JUDGED_BY))
+    return [entry["seconds"]["total"] for entry in last if "total" in entry.get("seconds", {})]
 
 
 def _about_own_text(session: Session, retain: Sequence[Example] | None) -> Iterator[str]:

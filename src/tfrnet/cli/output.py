@@ -14,6 +14,7 @@ from rich.console import Console
 
 from tfrnet.cli.progress import PlainLines, Steps, duration
 from tfrnet.core.outcome import verdict
+from tfrnet.core.stage import passes_heard
 from tfrnet.core.text import printable
 from tfrnet.distributed.environment import launched_rank
 from tfrnet.masking.strength import MaskStrength
@@ -34,6 +35,8 @@ class Output:
         self.as_json = as_json and not quiet
         self.text = Console(highlight=False, soft_wrap=True, quiet=quiet)
         self.notes = Console(stderr=True, highlight=False, soft_wrap=True, quiet=quiet)
+        # When there was last a line about progress, or when the command began.
+        self._last_line = time.monotonic()
 
     @property
     def is_terminal(self) -> bool:
@@ -79,35 +82,39 @@ class Output:
         return self.text if self.is_terminal else self.notes
 
     @contextmanager
-    def progress(self, total: int, unit: str, names: Sequence[str] = ()) -> Iterator[Steps]:
+    def progress(
+        self, total: int, unit: str, names: Sequence[str] = (), took: Sequence[float] = ()
+    ) -> Iterator[Steps]:
         """Show how far a command is: a bar on a terminal, plain lines in a pipe.
 
-        With `names`, `unit` is one thing, as in: request 2 of 5 (ticket-2).
+        With `names`, `unit` is one thing, as in: request 2 of 5 (ticket-2). `took` is how many
+        seconds such things took before.
         """
-        steps = Steps(total, unit, names)
-        if not self._display().is_terminal:
+        steps = Steps(total, unit, names, took=took)
+        with passes_heard(steps.passing):
+            if self._display().is_terminal:
+                with self._bar(steps):
+                    yield steps
+                return
             with self._plain_lines(lambda: f"{steps.where()}; {steps.times()}") as lines:
                 steps.changed = lines.changed if lines else steps.changed
                 yield steps
-            return
-        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
-        with Progress(
-            SpinnerColumn(),
-            BarColumn(bar_width=16),
-            TextColumn("{task.description}", markup=False),
-            console=self._display(),
-            transient=True,
-        ) as bar:
-            task = bar.add_task("", total=total)
+    @contextmanager
+    def _bar(self, steps: Steps) -> Iterator[None]:
+        """Show a bar whose text is true whenever it is drawn, also while nothing changes."""
+        from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task
+        from rich.text import Text
 
-            def show() -> None:
-                text = printable(f"{steps.where()}; {steps.times()}")
-                bar.update(task, completed=steps.done, description=text)
+        class Place(ProgressColumn):
+            def render(self, task: Task) -> Text:
+                return Text(printable(f"{steps.where()}; {steps.times()}"))
 
-            steps.changed = show
-            show()
-            yield steps
+        columns = (SpinnerColumn(), BarColumn(bar_width=16), Place())
+        with Progress(*columns, console=self._display(), transient=True) as bar:
+            task = bar.add_task("", total=steps.total)
+            steps.changed = lambda: bar.update(task, completed=steps.done)
+            yield
 
     @contextmanager
     def waiting(self, what: str) -> Iterator[None]:
@@ -125,8 +132,14 @@ class Output:
         if self.notes.quiet or os.environ.get("TFRNET_QUIET"):
             yield None
             return
-        with PlainLines(self.note, line) as lines:
-            yield lines
+        lines = PlainLines(self.note, line, self._last_line)
+        try:
+            with lines:
+                # What came before may have been long and without a line.
+                lines.changed()
+                yield lines
+        finally:
+            self._last_line = lines.last
 
 
 def outcome_line(outcome: Outcome) -> str:

@@ -17,7 +17,8 @@ _SOONEST, _LATEST = 5.0, 9.0
 class Steps:
     """Counts what is done, and estimates the time left from what has been done so far.
 
-    `names` are those of the things to do, in order, if they have any.
+    `names` are those of the things to do, in order, if they have any; `took` is how many seconds
+    things of this kind took before.
     """
 
     def __init__(
@@ -26,22 +27,32 @@ class Steps:
         unit: str,
         names: Sequence[str] = (),
         clock: Callable[[], float] = time.monotonic,
+        took: Sequence[float] = (),
     ) -> None:
         self.total, self.done = total, 0
         self._unit, self._names, self._clock = unit, names, clock
-        self._stage = ""
+        self._stage = self._pass = ""
         # How long what is done took, without what was skipped.
-        self._took: list[float] = []
+        self._took = list(took)
         self._began = self._part_began = clock()
-        self._first_step: float | None = None
+        # When the first step of a part began, and the one that it is in now.
+        self._first_step = self._this_step = 0.0
+        self._step = 0
         self.changed: Callable[[], None] = lambda: None
 
     def stage(self, what: str) -> None:
         """Say what is being done now."""
-        self._stage = what
-        if isinstance(what, Stage) and self._first_step is None:
-            self._first_step = self._clock()
+        self._stage, self._pass = what, ""
+        if isinstance(what, Stage) and what.step != self._step:
+            self._this_step = self._clock()
+            if not 0 < self._step < what.step:  # they begin, perhaps once more
+                self._first_step = self._this_step
+            self._step = what.step
         self.changed()
+
+    def passing(self, number: int, passes: int) -> None:
+        """Say which pass of the stage begins; this alone is not worth a line."""
+        self._pass = f", pass {number} of {passes}" if passes > 1 else ""
 
     def advance(self, count: int = 1) -> None:
         """Count more as done."""
@@ -55,7 +66,7 @@ class Steps:
 
     def _next(self, count: int, now: float) -> None:
         self.done += count
-        self._part_began, self._first_step, self._stage = now, None, ""
+        self._part_began, self._step, self._stage, self._pass = now, 0, "", ""
         self.changed()
 
     def time_left(self) -> float | None:
@@ -70,11 +81,12 @@ class Steps:
         return None if each is None else max(0.0, each - spent) + (left - 1) * each
 
     def _whole_part(self, spent: float) -> float | None:
-        """Return how long the first part will take in all, by its steps so far."""
-        if not isinstance(self._stage, Stage) or self._first_step is None or self._stage.step < 2:
+        """Return how long the first part will take in all, by the steps that it has done."""
+        if not isinstance(self._stage, Stage) or self._stage.step < 2:
             return None
-        per_step = (self._clock() - self._first_step) / (self._stage.step - 1)
-        return spent + per_step * (self._stage.steps - self._stage.step + 1)
+        per_step = (self._this_step - self._first_step) / (self._stage.step - 1)
+        this_one = max(0.0, per_step - (self._clock() - self._this_step))
+        return spent + this_one + per_step * (self._stage.steps - self._stage.step)
 
     def _unplanned(self) -> bool:
         """Tell whether there is more to do than was counted beforehand, as with a stream."""
@@ -90,21 +102,28 @@ class Steps:
             place = f"all {self.total} {self._unit}s"
         else:
             place = f"{self._unit} {self.done + 1} of {self.total} ({self._names[self.done]})"
-        return f"{place}: {self._stage}" if self._stage else place
+        return f"{place}: {self._stage}{self._pass}" if self._stage else place
 
     def times(self) -> str:
         """Return the time spent and left, in words."""
         left = self.time_left()
         spent = f"{duration(self._clock() - self._began)} so far"
-        return spent if left is None else f"{spent}, about {duration(left)} left"
+        if left is None:
+            return spent
+        # Without a whole part to go by, all the steps that there may be are counted.
+        most = "" if self._took or not left else "at most "
+        return f"{spent}, {most}about {duration(left)} left"
 
 
 class PlainLines:
-    """Prints where a command is while it works: when that changes, and every few seconds."""
+    """Prints where a command is while it works: when that changes, and every few seconds.
 
-    def __init__(self, say: Callable[[str], None], line: Callable[[], str]) -> None:
+    `last` is when its last line was printed, or when it began.
+    """
+
+    def __init__(self, say: Callable[[str], None], line: Callable[[], str], last: float) -> None:
         self._say, self._line = say, line
-        self._last = time.monotonic()
+        self.last = last
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._beat = threading.Thread(target=self._go_on, name="progress", daemon=True)
@@ -122,14 +141,14 @@ class PlainLines:
         self._print_if_older(_SOONEST)
 
     def _go_on(self) -> None:
-        while not self._over.wait(max(0.1, self._last + _LATEST - time.monotonic())):
+        while not self._over.wait(max(0.1, self.last + _LATEST - time.monotonic())):
             self._print_if_older(_LATEST)
 
     def _print_if_older(self, age: float) -> None:
         with self._lock:
-            if time.monotonic() - self._last < age:
+            if time.monotonic() - self.last < age:
                 return
-            self._last = time.monotonic()
+            self.last = time.monotonic()
             self._say(f"{datetime.now():%H:%M:%S} {self._line()}")
 
 

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TypeVar
 
 # Is told what is being done now: a text, or a `Stage`.
 Report = Callable[[str], None]
+# Is told which pass of the model begins, of how many that belong together.
+Heard = Callable[[int, int], None]
+
+T = TypeVar("T")
+
+# Not handed on from function to function: everything that runs the model would have to know it.
+_heard: ContextVar[Heard | None] = ContextVar("heard", default=None)
 
 
 class Stage(str):
@@ -19,6 +29,25 @@ class Stage(str):
         stage = super().__new__(cls, f"step {step} of at most {steps}: {text}")
         stage.step, stage.steps = step, steps
         return stage
+
+
+@contextmanager
+def passes_heard(heard: Heard) -> Iterator[None]:
+    """Listen to the passes of the model in this block."""
+    token = _heard.set(heard)
+    try:
+        yield
+    finally:
+        _heard.reset(token)
+
+
+def told(passes: Sequence[T]) -> Iterator[T]:
+    """Yield passes one after another, and tell of each when it begins."""
+    heard = _heard.get()
+    for number, each in enumerate(passes, 1):
+        if heard:
+            heard(number, len(passes))
+        yield each
 
 
 class StepReport:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
+from tfrnet.core.stage import told
+
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
@@ -41,12 +43,12 @@ class Team:
         Each task is done by one process, and all add results up in the same order, so results do
         not depend on the number of processes.
         """
-        for task in tasks:
+        for task in told(tasks):
             yield work(task)
 
     def map_objects(self, tasks: Sequence[T], work: Callable[[T], R]) -> Iterator[R]:
         """Like `map`, for results of any type that can be pickled."""
-        for task in tasks:
+        for task in told(tasks):
             yield work(task)
 
     def broadcast(self, message: Any) -> Any:

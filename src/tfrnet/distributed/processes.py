@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 
 from tfrnet.core.errors import InputError, TeamError, TfrnetError
+from tfrnet.core.stage import told
 from tfrnet.core.team import R, T, Team, Tensors
 from tfrnet.distributed.messages import End
 from tfrnet.distributed.shard import shard
@@ -67,7 +68,7 @@ class ProcessTeam(Team):
         repeats the round's first one and drops the result: with sharded weights every process has
         to take part in every pass.
         """
-        for start in range(0, len(tasks), self.size):
+        for start in told(range(0, len(tasks), self.size)):
             turn = tasks[start : start + self.size]
             mine = turn[self.rank] if self.rank < len(turn) else turn[0]
             result: Tensors = ()
@@ -98,7 +99,7 @@ class ProcessTeam(Team):
 
     def map_objects(self, tasks: Sequence[T], work: Callable[[T], R]) -> Iterator[R]:
         """Like `map`, for results of any type that can be pickled."""
-        for start in range(0, len(tasks), self.size):
+        for start in told(range(0, len(tasks), self.size)):
             turn = tasks[start : start + self.size]
             result, error = None, None
             if self.rank < len(turn):

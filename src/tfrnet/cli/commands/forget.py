@@ -9,7 +9,7 @@ import typer
 
 from tfrnet.cli import options as opt
 from tfrnet.cli.audit_lines import observed_lines
-from tfrnet.cli.opening import lead, open_session
+from tfrnet.cli.opening import earlier_seconds, lead, open_session
 from tfrnet.cli.output import Output, outcome_line, short_record
 from tfrnet.cli.sharing import shared
 from tfrnet.core.errors import InterruptError
@@ -45,7 +45,7 @@ def _forget(
     wanted = read_one_request(request)
     with (
         open_session(options, team, [wanted], output, may_be_done=False) as session,
-        output.progress(1, "request", [wanted.id]) as steps,
+        output.progress(1, "request", [wanted.id], earlier_seconds(session)) as steps,
     ):
         try:
             outcome = session.forget(wanted, steps.stage)

@@ -9,7 +9,7 @@ import typer
 
 from tfrnet.cli import options as opt
 from tfrnet.cli.audit_lines import observed_lines
-from tfrnet.cli.opening import lead, open_session
+from tfrnet.cli.opening import earlier_seconds, lead, open_session
 from tfrnet.cli.output import Output, outcome_line, short_record
 from tfrnet.cli.sharing import shared
 from tfrnet.core.errors import InterruptError
@@ -64,7 +64,9 @@ def _run(
     skipped: list[str] = []
     with (
         open_session(options, team, requests, output, may_be_done=True) as session,
-        output.progress(len(requests), "request", [r.id for r in requests]) as steps,
+        output.progress(
+            len(requests), "request", [r.id for r in requests], earlier_seconds(session)
+        ) as steps,
     ):
 
         def skip(request_id: str) -> None:
