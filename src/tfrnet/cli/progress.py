@@ -10,8 +10,8 @@ from datetime import datetime
 from tfrnet.core.stage import Stage
 
 # A reader of a pipe sees a line when something changes, though not too many of them, and one now
-# and then when nothing does: at least every ten seconds.
-_SOONEST, _LATEST = 5.0, 9.0
+# and then when nothing does: at least every ten seconds, also on a machine that is slow to print.
+_SOONEST, _LATEST = 5.0, 8.0
 
 
 class Steps:

@@ -49,15 +49,16 @@ def command(
         raise InputError(
             f"topic {topic!r} has too few facts for the requests; try --topic capitals"
         )
-    from tfrnet.demo.story import (
-        Accuracies,
-        Listener,
-        check_folder,
-        prepare_folder,
-        quick,
-        summary,
-        tell,
-    )
+    with output.waiting("starting"):
+        from tfrnet.demo.story import (
+            Accuracies,
+            Listener,
+            check_folder,
+            prepare_folder,
+            quick,
+            summary,
+            tell,
+        )
 
     config = quick(preset)
     check_folder(out)

@@ -177,7 +177,7 @@ class TFRNet(Unlearner[ChannelState]):
             order = seeded_order(len(known), "retain", self.seed, self.requests_seen)
             writer = Writer(self.model, self.tokenizer, self._options)
             calibration = self._untouched.calibrate(
-                *(self.model, forget, order, self._losses, self._options, config, writer),
+                *(self.model, forget, order, self._losses, self._options, config, writer, say),
                 reference=self._reference,
             )
         if config.siblings:
@@ -185,6 +185,7 @@ class TFRNet(Unlearner[ChannelState]):
                 # Under the mask, so that nothing is held that was forgotten before.
                 self.mask.set(self.state.mask)
                 if config.untouched_siblings:
+                    say("checking siblings of the request")
                     calibration = calibration.with_known_siblings(self._losses)
                 else:
                     say("writing siblings of the request")

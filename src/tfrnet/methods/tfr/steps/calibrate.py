@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from tfrnet.core.stage import Report
 from tfrnet.data.examples import Encoded
 from tfrnet.methods.tfr.config import TFRConfig
 from tfrnet.methods.tfr.scoring import ExampleGradients, ScoreOptions
@@ -114,6 +115,7 @@ class Untouched:
         options: ScoreOptions,
         config: TFRConfig,
         writer: Writer,
+        say: Report,
         reference: Reference | None = None,
     ) -> Calibration:
         """Calibrate a request on the same model; `order` is a random order of retain examples.
@@ -122,9 +124,10 @@ class Untouched:
         """
         states = prompt_states(model, forget, options)
         cosines = likeness(states, self.states)
-        forms, siblings = self._compared(forget, states, cosines, config, writer)
+        forms, siblings = self._compared(forget, states, cosines, config, writer, say)
         rivals = [rival_examples(*pair) for pair in zip(forget, forms, strict=True)]
         quantile = config.level_quantile
+        say("finding how likely unknown answers are")
         if reference is None:
             levels = estimated_levels(forms, rivals, losses, quantile)
         else:
@@ -140,8 +143,10 @@ class Untouched:
             held = [rival for own in rivals for rival in own[: config.held_rivals]]
         worded = odds.in_words(forget)
         if config.hold_written and worded:
+            say("writing other answers")
             held += writer.other_answers(worded, config.hold_written)
         retain = [self.retain[i] for i in chosen_retain(cosines, order, config)]
+        say("checking the retain examples")
         return Calibration(
             retain,
             losses(retain).cpu() if config.give_back else torch.full((len(retain),), torch.inf),
@@ -159,6 +164,7 @@ class Untouched:
         cosines: torch.Tensor,
         config: TFRConfig,
         writer: Writer,
+        say: Report,
     ) -> tuple[list[Form], list[Encoded]]:
         """Return what each answer is compared with, and the siblings written for that."""
         forms = [
@@ -169,6 +175,7 @@ class Untouched:
             forms = self._among_themselves(forget, states, forms)
         siblings: list[Encoded] = []
         if config.siblings and config.untouched_siblings:
+            say("writing siblings of the request")
             pairs = zip(forget, forms, strict=True)
             siblings = writer.siblings([e for e, f in pairs if not f.symbols], config.siblings)
             forms = [
