@@ -1,4 +1,4 @@
-"""The benchmark of the audit, on a tiny model."""
+"""The benchmark of the audit, on a tiny model, and what was measured with it on the default one."""
 
 from __future__ import annotations
 
@@ -8,15 +8,37 @@ from pathlib import Path
 import pytest
 
 from benchmarks import audit
+from benchmarks.audit_table import DOCUMENT, RESULT, audit_table
+from tfrnet_bench.document import stale_tables
 
 
 @pytest.mark.slow
 def test_the_share_of_each_request_is_measured(tiny_folder: Path, tmp_path: Path) -> None:
     file = tmp_path / "audit.json"
-    options = ["--model", str(tiny_folder), "--requests", "2", "--small-requests"]
+    options = ["--model", str(tiny_folder), "--requests", "2", "--facts", "1"]
     audit.main(["--json", str(file), *options])
     result = json.loads(file.read_text())
     assert [row["id"] for row in result["rows"]] == ["capitals-1", "capitals-2"]
     for row in result["rows"]:
         assert row["ratio"] == pytest.approx(row["audit"] / (row["total"] - row["audit"]))
     assert result["largest"] == max(row["ratio"] for row in result["rows"])
+    assert len(result["load"]) == 3
+    assert len(audit_table(result).rows) == 2
+
+
+def test_the_page_shows_what_was_measured() -> None:
+    text = DOCUMENT.read_text()
+    assert "<!-- table: audit -->" in text
+    assert stale_tables(text, [audit_table(json.loads(RESULT.read_text()))]) == []
+
+
+def test_the_audit_keeps_to_its_bound() -> None:
+    result = json.loads(RESULT.read_text())
+    assert {row["facts"] for row in result["rows"]} == {1, 8}
+    assert max(row["ratio"] for row in result["rows"]) <= result["bound"] == audit.BOUND
+
+
+def test_a_bound_that_does_not_hold_says_so() -> None:
+    row = {"id": "a", "facts": 1, "audit": 4.0, "total": 14.0, "ratio": 0.4}
+    result = {"machine": "m", "model": "x", "load": [0.0, 2.0], "bound": 0.3, "rows": [row]}
+    assert "(missed)" in audit_table(result).rows[0][3]
