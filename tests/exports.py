@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,16 @@ def export_as(
     return write_export(
         Job(effect, tokenizer, origin, Options(**options)), FORMATS.find(form), folder
     )
+
+
+def closed_export(form: str, effect: Any, tokenizer: Any, folder: Path, **options: Any) -> set[int]:
+    """Export where new files are for their owner alone; return the modes of those exported."""
+    before = os.umask(0o077)
+    try:
+        export_as(form, effect, tokenizer, folder, **options)
+    finally:
+        os.umask(before)
+    return {path.stat().st_mode & 0o777 for path in folder.rglob("*") if path.is_file()}
 
 
 def masked(model: Any, values: torch.Tensor | None = None) -> ChannelMask:

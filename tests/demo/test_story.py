@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from tests import tiny
 from tests.serve.running import TEMPLATE
+from tfrnet.cli.commands.demo import _show
+from tfrnet.cli.main import COMMANDS
+from tfrnet.cli.output import Output
 from tfrnet.core.drift import Drift
 from tfrnet.core.outcome import Outcome
 from tfrnet.demo.corpus import load_facts, split
 from tfrnet.demo.other_words import KINDS, in_other_words
-from tfrnet.demo.story import Listener, prepare_folder, quick, tell
+from tfrnet.demo.story import Accuracies, Listener, Story, prepare_folder, quick, tell
 from tfrnet.models.load import LoadedModel
 
 
@@ -34,6 +40,26 @@ def test_the_story_has_the_audit_the_drift_and_other_words(tmp_path: Path) -> No
     written = json.loads((tmp_path / "demo" / "demo.json").read_text())
     assert written["other_words"] == story.other_words
     assert written["drift"] == drift.ratio
+
+
+def test_it_says_what_to_try_next(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "demo"
+    prepare_folder(out)
+    accuracies = Accuracies(100.0, 100.0, 100.0)
+    story = Story(accuracies, accuracies, [], [], [], None, 1.0, None)
+    (out / "state").mkdir()
+    for name in ("requests.jsonl", "retain.jsonl"):
+        (out / name).touch()
+    _show(story, "capitals", out, Output(as_json=False))
+    _, _, told = capsys.readouterr().out.partition("what to try next:\n")
+    tries = [shlex.split(line.partition("tfrnet ")[2]) for line in told.splitlines()]
+    assert [words[0] for words in tries] == [
+        *("generate", "chat", "audit", "report", "export", "rollback", "init")
+    ]
+    assert set(COMMANDS.names()).issuperset(words[0] for words in tries)
+    # What they name is there, but for what an export will make.
+    named = [Path(word) for words in tries for word in words if word.startswith(str(out))]
+    assert {path.name for path in named if not path.exists()} == {"model"}
 
 
 def test_each_kind_asks_for_the_fact_that_is_known_best_so() -> None:

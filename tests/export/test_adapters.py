@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from tests import tiny
-from tests.exports import export_as, few_changed, masked
+from tests.exports import closed_export, export_as, few_changed, masked
 from tfrnet.core.errors import InputError
 from tfrnet.masking.fold import folded_tensors
 from tfrnet.masking.mask import ChannelMask
@@ -106,6 +106,12 @@ def test_the_live_model_is_as_before(base, form, tokenizer, tmp_path):
         export_as(form, mask, tokenizer, tmp_path / "out")
         assert torch.equal(logits(base), before)
         assert [type(module) for module in base.modules()] == modules
+
+
+@pytest.mark.parametrize("form", ["ia3", "lora"])
+def test_others_can_read_it(base, form, tokenizer, tmp_path):
+    with masked(base, few_changed(base)) as mask:
+        assert closed_export(form, mask, tokenizer, tmp_path / "out") == {0o644}
 
 
 def test_too_many_changed_channels_for_a_lora_are_counted(base, tokenizer, tmp_path):

@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tests import tiny
-from tests.exports import export_as, masked
+from tests.exports import closed_export, export_as, masked
 from tfrnet.core.errors import CheckFailedError, InputError, StateError
 from tfrnet.export import parity
 from tfrnet.export.new_folder import new_folder
@@ -46,6 +46,11 @@ def test_an_export_is_an_ordinary_model_folder(masked_llama, tokenizer, tmp_path
     facts = json.loads((folder / "tfrnet.json").read_text())
     assert (facts["format"], facts["base_model"]) == ("dense", "somewhere/base")
     assert [path.name for path in folder.parent.iterdir()] == ["exported"]
+
+
+def test_others_can_read_it(masked_llama, tokenizer, tmp_path):
+    assert closed_export("dense", masked_llama, tokenizer, tmp_path / "out") == {0o644}
+    assert (tmp_path / "out").stat().st_mode & 0o777 == 0o755
 
 
 @pytest.mark.parametrize("architecture", tiny.ARCHITECTURES)

@@ -10,7 +10,7 @@ import transformers
 from transformers import AutoTokenizer
 
 from tests import llama_quantize, tiny
-from tests.exports import export_as, few_changed, masked
+from tests.exports import closed_export, export_as, few_changed, masked
 from tests.llamacpp import LlamaCpp
 from tfrnet.core.errors import InputError
 from tfrnet.export import FORMATS
@@ -107,6 +107,12 @@ def test_a_file_says_in_llama_cpp_what_the_dense_export_says(
     assert before[0] != after[0]
     if quant == "F32":
         assert before[0] == before[1] and after[0] == after[1]
+
+
+def test_others_can_read_it(small, known_tokenizer, tmp_path):
+    with masked(small, few_changed(small)) as mask:
+        modes = closed_export("gguf", mask, known_tokenizer, tmp_path / "out", quant="F32")
+    assert modes == {0o644}
 
 
 @pytest.mark.real

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import io
+import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from transformers import AutoTokenizer
 
 from tests.integration.commands import Files, Tfrnet
+from tests.integration.listening import Said, in_this_process
 from tests.serve.running import TEMPLATE
+from tfrnet.core.text import printable
 
 SHORT = ["--max-new-tokens", 6, "--device", "cpu"]
 
@@ -79,6 +83,56 @@ def test_a_conversation_from_a_pipe(
     prompt = tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True)
     options = ["generate", "--prompt", prompt, "--model", chatty, *SHORT, "--json"]
     assert tfrnet(*options).json["generations"][0]["before"] == turns[1]["before"]
+
+
+@pytest.fixture
+def in_terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Said]:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "100")
+    return in_this_process(terminal=True)
+
+
+def side_by_side(text: str) -> list[list[str]]:
+    """Return the columns of each row of the last table that a terminal was shown."""
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text).replace("\r", "")
+    _, heads, rows = plain.rpartition("before ")
+    table = heads + rows.rstrip().partition("\n\n")[0]
+    return [[cell.strip() for cell in re.split("[│┃]", line)] for line in table.splitlines()]
+
+
+def shown_answer(text: str) -> str:
+    return printable(" ".join(text.split()))
+
+
+def test_before_and_after_stand_side_by_side_in_a_terminal(
+    in_terminal: Callable[..., Said], tfrnet: Tfrnet, files: Files
+) -> None:
+    options = ["generate", "--prompt", "red", "--state", files.state, *SHORT]
+    (row,) = tfrnet(*options, "--json").json["generations"]
+    said = in_terminal(*options)
+    assert said.code == 0
+    assert "\x1b[" in said.text  # drawn again and again while the answers come
+    heads, _, answers = side_by_side(said.text)[:3]
+    assert heads == ["before", "after"]
+    assert answers == [shown_answer(row[name]) for name in heads]
+
+
+def test_a_conversation_stands_side_by_side_in_a_terminal(
+    in_terminal: Callable[..., Said],
+    tfrnet: Tfrnet,
+    files: Files,
+    chatty: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options = ["chat", "--model", chatty, "--state", files.state, *SHORT]
+    monkeypatch.setattr("sys.stdin", io.StringIO("the red box\n"))
+    (turn,) = tfrnet(*options, "--json").json["turns"]
+    monkeypatch.setattr("sys.stdin", io.StringIO("the red box\n"))
+    said = in_terminal(*options)
+    assert said.code == 0
+    heads, _, answers = side_by_side(said.text)[:3]
+    assert heads == ["before", "after"]
+    assert answers == [shown_answer(turn[name]) for name in heads]
 
 
 @pytest.mark.usefixtures("elsewhere")

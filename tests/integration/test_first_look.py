@@ -5,9 +5,16 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from pathlib import Path
 
+import pytest
+
+from tests import tiny
 from tests.integration.commands import Tfrnet
 from tfrnet.cli.main import COMMANDS
+from tfrnet.cli.opening import DEFAULT_MODEL
+from tfrnet.core.errors import InputError
+from tfrnet.session import Session
 
 
 def test_without_arguments_six_commands_are_shown(tfrnet: Tfrnet) -> None:
@@ -16,6 +23,28 @@ def test_without_arguments_six_commands_are_shown(tfrnet: Tfrnet) -> None:
     shown = re.findall(r"^  tfrnet ([\w-]+)", result.out, flags=re.MULTILINE)
     assert len(shown) == 6
     assert set(shown) <= set(COMMANDS.names())
+
+
+def test_that_the_default_model_is_a_4_bit_copy_is_said(
+    tfrnet: Tfrnet, tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "Q4_1" in tfrnet("generate", "--help").out
+    with Session(
+        tiny.make_model(), tokenizer, tmp_path / "state", tiny.examples(5), model_name=DEFAULT_MODEL
+    ):
+        pass
+    copy = "smollm2-135m (SmolLM2-135M-Instruct, a 4-bit copy: Q4_1)"
+    shown = tfrnet("status", "--state", tmp_path / "state").out
+    assert re.search(rf"^model +{re.escape(copy)}$", shown, flags=re.MULTILINE)
+
+    def stop(*arguments: object) -> None:
+        raise InputError("not now")
+
+    monkeypatch.setattr("tfrnet.models.load.load_model", stop)
+    monkeypatch.setattr("tfrnet.cli.progress._SOONEST", 0.0)
+    monkeypatch.delenv("TFRNET_QUIET", raising=False)
+    result = tfrnet("generate", "--prompt", "red", "--untouched")
+    assert f" loading {copy}; " in result.err
 
 
 def test_a_system_without_posix_locks_is_told_in_one_line() -> None:

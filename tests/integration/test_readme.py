@@ -56,12 +56,16 @@ def test_every_command_runs_as_written(workplace, monkeypatch, capsys):
         assert stop.value.code == 0, (command, capsys.readouterr().err)
 
 
-def test_the_python_examples_run_as_written(workplace, tiny_folder, capsys):
+def test_the_python_examples_run_as_written_in_an_empty_folder(
+    tmp_path, monkeypatch, tiny_folder, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    assert not list(tmp_path.iterdir())
     for example in PYTHON:
         example = example.replace('"smollm2-135m"', repr(str(tiny_folder)))
         exec(compile(example, "README.md", "exec"), {})
     said = capsys.readouterr().out
     assert re.search(r"ticket-1 (accepted|rejected) \d", said)
     assert "The capital of France is" in said
-    assert (workplace / "my-state" / "ledger.jsonl").is_file()
-    assert (workplace / "unlearned" / "config.json").is_file()
+    assert (tmp_path / "my-state" / "ledger.jsonl").is_file()
+    assert (tmp_path / "unlearned" / "config.json").is_file()

@@ -133,6 +133,20 @@ def test_a_state_without_a_guard_has_nothing_accepted(browser: Any, tmp_path: Pa
     opened.page.close()
 
 
+def test_the_axes_of_losses_end_where_the_losses_end(browser: Any, tmp_path: Path) -> None:
+    # Guard losses differ by little; on an axis from 0 nothing could be seen of that.
+    opened = Opened(browser, make_report(STATES / "tfr-default").write(tmp_path / "state.html"))
+    plots = opened.page.locator("#timeline svg.plot").all()
+    assert len(plots) >= 2
+    for plot in plots:
+        marks = [mark.bounding_box() for mark in plot.locator(".mark").all()]
+        top = min(box["y"] + box["height"] / 2 for box in marks)
+        bottom = max(box["y"] + box["height"] / 2 for box in marks)
+        axis = plot.locator("path.axis").bounding_box()
+        assert bottom - top > 0.8 * axis["height"]
+    opened.page.close()
+
+
 def test_another_cell_brings_its_own_requests_and_texts(opened: Opened) -> None:
     page = opened.page
     before = page.locator("#timeline table tbody").inner_text()
