@@ -70,6 +70,11 @@ def test_what_earlier_requests_took_says_how_long_the_first_will_take() -> None:
     clock.now = 10
     steps.stage("scoring")
     assert steps.times() == "0:10 so far, about 1:10 left"
+    steps.advance()
+    clock.now = 120
+    assert steps.times() == "2:00 so far, longer than thought"
+    steps.advance()
+    assert steps.times() == "2:00 so far"
 
 
 def test_long_stages_tell_their_passes() -> None:
@@ -174,6 +179,31 @@ def test_work_that_is_split_up_is_as_long_as_the_whole(
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
+def test_a_single_piece_of_work_tells_its_passes_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("TFRNET_QUIET", raising=False)
+    monkeypatch.setattr(progress, "_LATEST", 0.05)
+    with Output(as_json=False).waiting("asking"):
+        for _ in SOLO.map([1, 2], lambda task: (torch.tensor(task),)):
+            time.sleep(0.3)
+    told = capsys.readouterr().err
+    assert " asking, pass 1 of 2; " in told
+    assert " asking, pass 2 of 2; " in told
+
+
+def test_whoever_asks_in_a_pipe_is_told_of_every_wait(
+    tfrnet: Tfrnet, files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TFRNET_QUIET", raising=False)
+    monkeypatch.setattr(progress, "_SOONEST", 0.0)
+    asked = ["--prompt", "red", "--max-new-tokens", 2, "--device", "cpu"]
+    told = tfrnet("generate", *asked, "--state", files.state).unexpected
+    began = [re.sub(r"^[\d:]+ |[;,].*", "", line) for line in told]
+    assert began[0].startswith("loading ")
+    assert began[1:] == ["opening the state", "answering"]
+
+
 def test_everything_before_a_request_is_told_too(
     tfrnet: Tfrnet, files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,6 +224,21 @@ def test_a_second_request_knows_the_time_left_from_the_first(
     monkeypatch.delenv("TFRNET_QUIET", raising=False)
     monkeypatch.setattr(progress, "_SOONEST", 0.0)
     told = tfrnet("forget", "--request", files.request, *files.opening()).unexpected
-    requests = [line for line in told if " request 1 of 1 " in line]
-    assert requests
-    assert all(re.search(r" so far, about \d+:\d\d left$", line) for line in requests)
+    first = next(line for line in told if " request 1 of 1 " in line)
+    assert re.search(r" so far, about \d+:\d\d left$", first)
+
+
+def test_what_became_of_a_request_is_said_before_the_next_one_begins(
+    tfrnet: Tfrnet, files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.delenv("TFRNET_QUIET", raising=False)
+    monkeypatch.setattr(progress, "_SOONEST", 0.0)
+    for name in ("say", "note"):
+        monkeypatch.setattr(Output, name, lambda self, line: said.append(line))
+    assert (
+        tfrnet("run", "--stream", files.stream, *files.opening(tmp_path / "new"), *FAST).code == 0
+    )
+    first = next(n for n, line in enumerate(said) if line.startswith("request-0: "))
+    second = next(n for n, line in enumerate(said) if " request 2 of 3 " in line)
+    assert first < second

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,10 +41,9 @@ class AskedModel:
                 lift = self.effect and kind == BEFORE
                 with self.effect.lifted() if self.effect and lift else nullcontext():
                     answers[kind] = ask(kind, lambda text, kind=kind: heard(kind, text))  # type: ignore[misc]
-        if not output.is_terminal:
-            for kind in kinds:
-                label = kind if self.effect else "answer"
-                output.say(f"{label:<7} {on_one_line(answers[kind])}")
+                if not output.is_terminal:
+                    label = kind if self.effect else "answer"
+                    output.say(f"{label:<7} {on_one_line(answers[kind])}")
         return answers
 
 
@@ -69,9 +68,13 @@ def asked_model(
     if store is None:
         yield AskedModel(loaded)
         return
-    from tfrnet.method_state import apply_state
+    with ExitStack() as while_asked:
+        with output.waiting("opening the state"):
+            from tfrnet.method_state import apply_state
 
-    with apply_state(loaded.model, store, generation, loaded.tokenizer) as effect:
+            effect = while_asked.enter_context(
+                apply_state(loaded.model, store, generation, loaded.tokenizer)
+            )
         yield AskedModel(loaded, store.layout.folder, effect)
 
 
@@ -92,7 +95,8 @@ def on_one_line(text: str) -> str:
 def _showing(output: Output, kinds: tuple[str, ...]) -> Iterator[Callable[[str, str], None]]:
     """Show answers side by side on a terminal while they come; elsewhere nothing is shown yet."""
     if not output.is_terminal:
-        yield lambda kind, text: None
+        with output.waiting("answering"):
+            yield lambda kind, text: None
         return
     from rich.live import Live
     from rich.table import Table

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from tfrnet.cli.progress import PlainLines, Steps, duration
+from tfrnet.cli.progress import PlainLines, Steps, duration, which_pass
 from tfrnet.core.outcome import verdict
 from tfrnet.core.stage import passes_heard
 from tfrnet.core.text import printable
@@ -119,12 +119,20 @@ class Output:
     @contextmanager
     def waiting(self, what: str) -> Iterator[None]:
         """Show a spinner on a terminal, and now and then a line in a pipe."""
-        if not self._display().is_terminal:
-            began = time.monotonic()
-            with self._plain_lines(lambda: f"{what}; {duration(time.monotonic() - began)} so far"):
-                yield
-            return
-        with self._display().status(what):
+        began, now = time.monotonic(), what
+
+        def heard(number: int, passes: int) -> None:
+            nonlocal now
+            now = what + which_pass(number, passes)
+            if spinner:
+                spinner.update(now)
+
+        spinner = self._display().status(what) if self._display().is_terminal else None
+        with (
+            passes_heard(heard),
+            spinner
+            or self._plain_lines(lambda: f"{now}; {duration(time.monotonic() - began)} so far"),
+        ):
             yield
 
     @contextmanager

@@ -52,7 +52,7 @@ class Steps:
 
     def passing(self, number: int, passes: int) -> None:
         """Say which pass of the stage begins; this alone is not worth a line."""
-        self._pass = f", pass {number} of {passes}" if passes > 1 else ""
+        self._pass = which_pass(number, passes)
 
     def advance(self, count: int = 1) -> None:
         """Count more as done."""
@@ -108,10 +108,12 @@ class Steps:
         """Return the time spent and left, in words."""
         left = self.time_left()
         spent = f"{duration(self._clock() - self._began)} so far"
-        if left is None:
+        if left is None or self.done >= self.total:
             return spent
+        if not left:
+            return f"{spent}, longer than thought"
         # Without a whole part to go by, all the steps that there may be are counted.
-        most = "" if self._took or not left else "at most "
+        most = "" if self._took else "at most "
         return f"{spent}, {most}about {duration(left)} left"
 
 
@@ -150,6 +152,11 @@ class PlainLines:
                 return
             self.last = time.monotonic()
             self._say(f"{datetime.now():%H:%M:%S} {self._line()}")
+
+
+def which_pass(number: int, passes: int) -> str:
+    """Return which pass of how many is on, to be added to what they are for."""
+    return f", pass {number} of {passes}" if passes > 1 else ""
 
 
 def duration(seconds: float) -> str:

@@ -93,8 +93,8 @@ def command(
     revision = getattr(loaded.model.config, "_commit_hash", None)
     origin = replace(origin, base_revision=revision)
     with (
-        apply_state(loaded.model, store, number, loaded.tokenizer) as effect,
         output.waiting("exporting"),
+        apply_state(loaded.model, store, number, loaded.tokenizer) as effect,
     ):
         difference = write_export(Job(effect, loaded.tokenizer, origin, options), form, out)
     output.say(

@@ -78,11 +78,11 @@ def _run(
                 requests, retry_rejected, steps.stage, lambda request: skip(request.id)
             ):
                 outcomes.append(outcome)
-                steps.advance()
                 output.say(outcome_line(outcome))
                 drift = session.unlearner.drift(outcome.guard_loss_after)
                 for line in observed_lines(outcome, drift):
                     output.say(line)
+                steps.advance()
         except KeyboardInterrupt:
             done = sum(r.id in session.store.history.applied for r in requests)
             raise InterruptError(
