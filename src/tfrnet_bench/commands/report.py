@@ -9,6 +9,7 @@ import typer
 
 from tfrnet.cli import options as opt
 from tfrnet.cli.output import Output
+from tfrnet.core import files
 
 
 def command(
@@ -38,6 +39,9 @@ def command(
     with output.waiting("writing the report"):
         page = make_report(run, read_answers(texts) if texts else ())
         target = page.write(out or run / "report.html")
+        if out is None and page.kind == "state":
+            # Like everything else in the state's folder.
+            target.chmod(files.PRIVATE)
     size = target.stat().st_size
     output.say(f"wrote {target} ({page.words}; {size / 1e3:.0f} kB)")
     output.result(

@@ -175,3 +175,19 @@ def test_what_holds_no_answers_is_refused(tmp_path, content):
     file.write_bytes(content.encode("utf-8", "surrogateescape"))
     with pytest.raises(InputError, match="does not hold answers before and after"):
         read_answers(file)
+
+
+def test_a_page_in_the_folder_of_a_state_is_as_closed_as_the_state(
+    model, tokenizer, tmp_path, monkeypatch, capsys
+):
+    folder = tmp_path / "state"
+    run_requests(model, tokenizer, folder, count=1)
+    for more in ([], ["--out", str(tmp_path / "page.html")]):
+        monkeypatch.setattr("sys.argv", ["tfrnet", "report", str(folder), *more])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        assert not stop.value.code
+    assert (folder / "report.html").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "page.html").stat().st_mode & 0o044
+    checks = {check.name: check.detail for check in verify_state(folder)}
+    assert checks["file modes"] == "for their owner alone"
