@@ -49,3 +49,17 @@ def test_a_request_tells_its_steps_and_why_one_is_tried_again(tokenizer) -> None
     again = [text for text in said if "try 2, because guard loss would rise from" in text]
     assert again
     assert not isinstance(said[-1], Stage)
+
+
+def test_each_part_of_what_comes_before_the_steps_has_its_name(tokenizer) -> None:
+    (request,) = tiny.requests(1)
+    net = TFRNet(tiny.make_model(), tokenizer, tiny.examples(10))
+    said: list[str] = []
+    net.forget(request, report=said.append)
+    assert said[:5] == [
+        "comparing with retain examples",
+        "writing siblings of the request",
+        "finding how likely unknown answers are",
+        "checking the retain examples",
+        "checking siblings of the request",
+    ]

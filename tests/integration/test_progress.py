@@ -204,6 +204,18 @@ def test_whoever_asks_in_a_pipe_is_told_of_every_wait(
     assert began[1:] == ["opening the state", "answering"]
 
 
+def test_an_export_is_told_from_its_start(
+    tfrnet: Tfrnet, files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TFRNET_QUIET", raising=False)
+    monkeypatch.setattr(progress, "_SOONEST", 0.0)
+    told = tfrnet("export", "--state", files.state, "--out", tmp_path / "out").unexpected
+    began = [re.sub(r"^[\d:]+ |[;,].*", "", line) for line in told]
+    assert began[0] == "starting"
+    assert began[1].startswith("loading ")
+    assert began[2] == "exporting"
+
+
 def test_everything_before_a_request_is_told_too(
     tfrnet: Tfrnet, files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
