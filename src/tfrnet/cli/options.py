@@ -178,7 +178,7 @@ Compiled = Annotated[
 DataDir = Annotated[
     Path | None,
     typer.Option(
-        help="Folder with the datasets (boolq/, openbookqa/, arithmetic/, tofu/). Default: the "
+        help="Folder with the datasets, one subfolder each (boolq/, tofu/, ...). Default: the "
         "folder that the variable TFRNET_DATA names, else the Hugging Face hub.",
         show_default=False,
     ),

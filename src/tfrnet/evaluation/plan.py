@@ -187,5 +187,5 @@ def _check_limit(limit: int | None, available: int, what: str) -> None:
     if limit is not None and limit > available:
         raise InputError(
             f"{limit} items are asked for, but {what} has only {available}; "
-            "choose a smaller --limit"
+            "choose a smaller --limit, or --full for all"
         )
