@@ -69,7 +69,7 @@ def _commands() -> str:
     import typer
     from typer.cli import get_docs_for_click
 
-    from tfrnet.cli.main import build_app
+    from tfrnet.cli.app import build_app
 
     command = typer.main.get_command(build_app())
     context = command.context_class(command, info_name="tfrnet")

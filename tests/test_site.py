@@ -11,7 +11,7 @@ from urllib.parse import unquote
 import pytest
 
 import tfrnet
-from tfrnet.cli.main import COMMANDS
+from tfrnet.cli.app import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.slow

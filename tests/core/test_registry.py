@@ -126,7 +126,7 @@ def test_a_package_that_is_not_there_has_no_parts():
         ("tfrnet.method", "METHODS"),
         ("tfrnet.data.tasks", "TASKS"),
         ("tfrnet.evaluation.attacking.attack", "ATTACKS"),
-        ("tfrnet.cli.main", "COMMANDS"),
+        ("tfrnet.cli.app", "COMMANDS"),
     ],
 )
 def test_every_part_of_ours_can_be_loaded_and_knows_its_name(place: str, registry_name: str):

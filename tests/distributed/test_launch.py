@@ -13,7 +13,7 @@ import torch
 
 from tests.distributed.launcher import Launcher, said
 from tests.states import story, tensors
-from tfrnet.cli.main import COMMANDS
+from tfrnet.cli.app import COMMANDS
 from tfrnet.cli.sharing import is_shared
 from tfrnet.core.errors import InputError
 from tfrnet.distributed.launch import joined_team

@@ -15,7 +15,7 @@ import pytest
 from typer.main import get_command
 
 from tests.integration.commands import Files, Tfrnet
-from tfrnet.cli.main import COMMANDS, build_app
+from tfrnet.cli.app import COMMANDS, build_app
 from tfrnet.method import method_names
 from tfrnet.state.store import StateStore
 
@@ -154,19 +154,67 @@ cli.main()
 """
 
 
+# The same, at a moment at which there is no session yet.
+_STOPPED_EARLY = """
+import os, sys, time
+number, moment = sys.argv[1:]
+
+def strike():
+    os.kill(os.getpid(), int(number))
+
+class Importing:
+    def find_spec(self, name, *rest):
+        if name == moment:
+            strike()
+
+class Destroyed:
+    def __del__(self):
+        strike()
+
+def destroy(arguments):
+    Destroyed()
+    time.sleep(20)
+
+from tfrnet.cli.main import main
+if moment == "a destructor":
+    import tfrnet.cli.app
+    tfrnet.cli.app.run_app = destroy
+else:
+    sys.meta_path.insert(0, Importing())
+sys.argv = ["tfrnet", "settings"]
+main()
+"""
+ASKED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def heed() -> None:
+    # Whoever runs the tests in the background may ignore some of them, and that is inherited.
+    for number in ASKED:
+        signal.signal(number, signal.SIG_DFL)
+
+
+@pytest.mark.parametrize("moment", ["typer", "tfrnet.cli.commands.settings", "a destructor"])
+def test_a_signal_during_imports_or_where_nothing_is_caught_ends_in_the_same_words(
+    moment: str,
+) -> None:
+    for number in ASKED:
+        finished = subprocess.run(
+            [sys.executable, "-c", _STOPPED_EARLY, str(int(number)), moment],
+            capture_output=True,
+            text=True,
+            preexec_fn=heed,
+        )
+        said = finished.returncode, finished.stdout, finished.stderr
+        assert said == (130, "", "tfrnet: error: interrupted\n")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", ["loading", "forgetting", "committing"])
 def test_sigterm_and_sighup_end_at_the_points_of_sigint_with_its_words(
     files: Files, tmp_path: Path, moment: str
 ) -> None:
-    said, asked = [], (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-    def heed() -> None:
-        # Whoever runs the tests in the background may ignore some of them, and that is inherited.
-        for number in asked:
-            signal.signal(number, signal.SIG_DFL)
-
-    for number in asked:
+    said = []
+    for number in ASKED:
         state = shutil.copytree(files.state, tmp_path / str(int(number)) / "state")
         command = [sys.executable, "-c", _STOPPED, str(int(number)), moment, "run"]
         options = ["--stream", files.stream, *files.opening(state)]

@@ -11,7 +11,7 @@ import pytest
 
 from tests import tiny
 from tests.integration.commands import Tfrnet
-from tfrnet.cli.main import COMMANDS
+from tfrnet.cli.app import COMMANDS
 from tfrnet.cli.opening import DEFAULT_MODEL
 from tfrnet.core.errors import InputError
 from tfrnet.session import Session

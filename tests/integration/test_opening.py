@@ -13,7 +13,7 @@ import typer
 from tests import tiny
 from tests.integration.commands import FAST, Files, Tfrnet
 from tfrnet.cli import opening
-from tfrnet.cli.main import build_app
+from tfrnet.cli.app import build_app
 from tfrnet.cli.options import SessionOptions
 from tfrnet.core.errors import InputError, StateError
 from tfrnet.session import Session

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import _thread
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
-_ASKED = ("SIGTERM", "SIGHUP")  # the latter is not there on every system
+_ASKED = ("SIGINT", "SIGTERM", "SIGHUP")  # the last is not there on every system
+# Seconds until a request to stop that got lost is made again.
+_AGAIN = 0.01
 
 
 @contextmanager
 def stopped_alike() -> Iterator[None]:
-    """Let these signals end a command as Ctrl-C does: at the same points, with the same words."""
+    """Let all of these signals end a command at the same points, with the same words."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -21,8 +26,19 @@ def stopped_alike() -> Iterator[None]:
     before = {n: signal.getsignal(n) for n in numbers if signal.getsignal(n) != signal.SIG_IGN}
     for number in before:
         signal.signal(number, signal.default_int_handler)
+    report = sys.unraisablehook
+
+    def insist(lost: Any) -> None:
+        # Raised where nothing can be caught, as in a destructor, the request would be forgotten.
+        if issubclass(lost.exc_type, KeyboardInterrupt):
+            threading.Timer(_AGAIN, _thread.interrupt_main, [min(before)]).start()
+        else:
+            report(lost)
+
+    sys.unraisablehook = insist
     try:
         yield
     finally:
+        sys.unraisablehook = report
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -1,0 +1,102 @@
+"""The subcommands of `tfrnet`: the files of `commands/`, and entry points."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import typer
+
+import tfrnet
+from tfrnet.cli.sharing import is_shared
+from tfrnet.core.errors import InputError
+from tfrnet.core.registry import Registry
+from tfrnet.distributed.environment import launched_rank
+
+# What a newcomer needs first.
+_FIRST = """\
+tfrnet: continual unlearning for language models. Six commands to begin with:
+
+  tfrnet demo                      watch a real model forget, in minutes
+  tfrnet init                      write a small example to start from
+  tfrnet run --stream requests.jsonl --retain retain.jsonl
+                                   apply your own deletion requests
+  tfrnet generate --prompt "..."   the model's answers, before and after
+  tfrnet rollback --to 0           undo
+  tfrnet export --out unlearned    the unlearned model for other programs
+
+'tfrnet --help' lists all commands, 'tfrnet COMMAND --help' explains one."""
+
+COMMANDS = Registry("command", "tfrnet.cli.commands", "tfrnet.commands", "command")
+
+
+def build_app(asked: str = "") -> typer.Typer:
+    """Collect the subcommands, or only the one asked for, which is quicker.
+
+    None of them imports torch before it runs.
+    """
+    app = typer.Typer(
+        help="Continual unlearning for language models: apply deletion requests one after another, "
+        "resumable and undoable. The default method, TFR-Net, puts a mask over channels, leaves "
+        "the weights as they are and checks each request with a guard; other methods train weights "
+        "or an adapter.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(_options)
+    known = COMMANDS.names()
+    for name in [asked] if asked in known else sorted(known, key=_rank):
+        try:
+            found = COMMANDS.find(name)
+            if isinstance(found, typer.Typer):  # a command with commands of its own
+                app.add_typer(found, name=name)
+            else:
+                app.command(name)(found)
+        except InputError as error:
+            # A broken command of another package must not break ours.
+            any_options = {"ignore_unknown_options": True, "allow_extra_args": True}
+            app.command(name, help=str(error), context_settings=any_options)(_refusing(error))
+    return app
+
+
+def _refusing(error: InputError) -> Callable[[], None]:
+    def command() -> None:
+        raise error
+
+    return command
+
+
+def _rank(name: str) -> tuple[int, str]:
+    """Return where a command stands in the help: in the order a newcomer needs them."""
+    known = ["demo", "init", "generate", "chat", "forget", "run", "status", "history", "verify"]
+    known += ["rollback", "eval"]
+    return (known.index(name) if name in known else len(known), name)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"tfrnet {tfrnet.__version__}")
+        raise typer.Exit
+
+
+def _options(
+    version: bool = typer.Option(
+        False, "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+    ),
+) -> None:
+    """Define the options that come before a subcommand."""
+
+
+def run_app(arguments: Sequence[str]) -> object:
+    """Run the command that is asked for and return its exit code; what goes wrong is raised."""
+    asked = arguments[0] if arguments else ""
+    if launched_rank() and not _is_shared(asked):
+        return 0  # the first process does it all
+    if not arguments:
+        typer.echo(_FIRST)
+        return 0
+    return build_app(asked)(arguments, standalone_mode=False)
+
+
+def _is_shared(name: str) -> bool:
+    return name in COMMANDS.names() and is_shared(COMMANDS.find(name))
