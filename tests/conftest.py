@@ -10,6 +10,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("TFRNET_QUIET", "1")
 # The signing key of whoever runs the tests is not for them.
 os.environ.pop("TFRNET_KEY", None)
+os.environ.pop("TFRNET_DIGEST_KEY", None)
 # Beside another worker of pytest-xdist a second thread would only wait, in subprocesses too.
 os.environ.update({"OMP_NUM_THREADS": "1"} if "PYTEST_XDIST_WORKER" in os.environ else {})
 

@@ -44,6 +44,11 @@ def test_what_cannot_be_done_is_one_line_and_2(
         (("backup", "--state", tmp_path / "none", "--out", tmp_path / "a.tar"), "holds no state"),
         (("backup", "--state", files.state, "--out", files.retain), "exists already"),
         (("backup", "--state", files.state, "--out", tmp_path / "no" / "a.tar"), "cannot be wri"),
+        (("backup", "--state", files.state, "--out", files.state / "a.tar"), "lies in the state"),
+        (
+            ("backup", "--state", files.state, "--out", files.state / "generations" / "a.tar"),
+            "lies in the state",
+        ),
         (("restore", tmp_path / "none.tar", "--state", tmp_path / "b"), "does not exist"),
         (("restore", tmp_path / "no.tar", "--state", tmp_path / "b"), "is not a backup of a state"),
         (("prune", "--state", tmp_path / "none", "--keep", 1), "holds no state"),

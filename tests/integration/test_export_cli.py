@@ -148,7 +148,7 @@ def test_an_import_is_signed_by_the_key_that_is_given(
     new, key = tmp_path / "new", tmp_path / "key.pem"
     options = ["--retain", files.retain, "--state", new]
     inside = tfrnet("import", adapter, *options, "--key", new / "key.pem")
-    assert (inside.code, "lies in the state that it signs" in inside.error) == (2, True)
+    assert (inside.code, "lies in the state itself" in inside.error) == (2, True)
     assert not new.exists()
     assert tfrnet("import", adapter, *options, "--key", key).code == 0
     store = StateStore.open(new)

@@ -11,8 +11,12 @@ import pytest
 
 from tests.integration.commands import FAST, Files, Tfrnet, write_lines
 from tests.state.attacks import lines_of, put
-from tests.state.made_up import contents, make_state
-from tfrnet.core.signing import make_key
+from tests.state.made_up import contents, generation_file, make_state
+from tfrnet.core.canonical import canonical
+from tfrnet.core.clock import now
+from tfrnet.core.signing import SigningKey, make_key
+from tfrnet.state.head import make_head
+from tfrnet.state.store import StateStore
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +90,20 @@ def test_a_removed_tail_and_another_states_head_are_one_line_and_exit_code_1(
     assert tfrnet("verify", "--state", signed).code == 0
 
 
+def test_what_repair_cannot_mend_does_not_advise_it(
+    tfrnet: Tfrnet, signed: Path, tmp_path: Path
+) -> None:
+    heads, store = tmp_path / "heads.jsonl", StateStore.open(signed)
+    heads.write_bytes(canonical(make_head(store, now(), SigningKey.new())) + b"\n")
+    told = tfrnet("verify", "--state", signed, "--head", heads)
+    assert told.code == 1
+    assert "was not in force at line 4 of the ledger; it was not made with this state" in told.out
+    assert "'tfrnet repair' does not help: compare the state with a backup" in told.error
+    generation_file(signed, 3).write_bytes(b"garbage")
+    told = tfrnet("verify", "--state", signed, "--head", heads)
+    assert told.error.endswith("; 'tfrnet repair' says what can be saved")
+
+
 def test_heads_of_a_state_without_a_key_or_with_one_that_is_not_given_say_that_they_are_unsigned(
     tfrnet: Tfrnet, signed: Path, tmp_path: Path
 ) -> None:
@@ -137,7 +155,7 @@ def test_keys_are_made_begun_with_and_rotated(tfrnet: Tfrnet, files: Files, tmp_
         (["verify", "--public-key", "none.pem"], "public key none.pem does not exist"),
         (["verify", "--public-key", "wrong.pem"], "wrong.pem is not an Ed25519 public key"),
         (["rollback", "--to", "1"], "is signed by key "),
-        (["rollback", "--to", "1", "--key", "signed/k.pem"], "lies in the state that it signs"),
+        (["rollback", "--to", "1", "--key", "signed/k.pem"], "lies in the state itself"),
         (["certificate"], "give --id and --out to issue a certificate, or --check to check one"),
         (["certificate", "--id", "request-1", "--out", "c.json"], "is signed by key "),
         (

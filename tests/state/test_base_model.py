@@ -9,11 +9,14 @@ from pathlib import Path
 import pytest
 
 from tests import tiny
+from tests.state.made_up import make_state
 from tfrnet.models.load import load_model
 from tfrnet.session import Session
 from tfrnet.state.base_model import bare_name, remember_place, where_model_lies
+from tfrnet.state.check import Check
 from tfrnet.state.layout import Layout
 from tfrnet.state.store import StateStore
+from tfrnet.state.verify import verify
 
 
 @pytest.mark.parametrize(
@@ -42,6 +45,43 @@ def test_a_folder_that_is_there_is_a_path(tmp_path: Path, monkeypatch: pytest.Mo
     assert layout.base_model.stat().st_mode & 0o777 == 0o600
     remember_place(layout, "org/on-the-hub")  # no folder here: nothing to note
     assert where_model_lies(layout, "mine") == str(tmp_path / "models" / "mine")
+
+
+def test_every_changed_byte_of_the_note_is_found_and_a_damaged_note_is_not_followed(
+    tmp_path: Path,
+) -> None:
+    layout = Layout(make_state(tmp_path / "state", commits=1))
+    (tmp_path / "mine").mkdir()
+    remember_place(layout, str(tmp_path / "mine"))
+    whole = layout.base_model.read_bytes()
+    assert failures(layout.folder) == []
+    for place in range(len(whole)):
+        for bit in range(8):
+            data = bytearray(whole)
+            data[place] ^= 1 << bit
+            layout.base_model.write_bytes(data)
+            (failed,) = failures(layout.folder)
+            assert failed.detail == (
+                f"{layout.base_model} is damaged; it is written anew when you next give --model"
+            )
+            assert where_model_lies(layout, "mine") == "mine"
+    remember_place(layout, str(tmp_path / "mine"))
+    assert failures(layout.folder) == []
+    assert layout.base_model.read_bytes() == whole
+
+
+def test_a_note_of_before_is_followed_and_written_anew(tmp_path: Path) -> None:
+    layout = Layout(make_state(tmp_path / "state", commits=1))
+    (tmp_path / "mine").mkdir()
+    layout.base_model.write_text(str(tmp_path / "mine"))
+    assert failures(layout.folder) == []
+    assert where_model_lies(layout, "mine") == str(tmp_path / "mine")
+    remember_place(layout, str(tmp_path / "mine"))
+    assert layout.base_model.read_bytes().startswith(b"{")
+
+
+def failures(folder: Path) -> list[Check]:
+    return [check for check in verify(folder, None) if not check.passed]
 
 
 def test_a_state_finds_its_model_again_and_tells_nobody_where(

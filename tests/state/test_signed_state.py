@@ -196,7 +196,7 @@ def test_a_key_inside_the_state_is_refused(tmp_path: Path, folder: Path) -> None
         lambda: create(tmp_path / "new", tmp_path / "new" / "key.pem"),
         lambda: StateStore.open(folder, write=True, key=folder / "generations" / "key.pem"),
     ):
-        with pytest.raises(InputError, match="lies in the state that it signs"):
+        with pytest.raises(InputError, match="lies in the state itself"):
             make()
     assert contents(folder) == before
     assert not (tmp_path / "new").exists()

@@ -201,6 +201,7 @@ def _check_state(
     from tfrnet.state.applied import is_applied, refuse_applied
 
     folder, manifest = options.state, store.manifest
+    store.key()
     manifest.refuse_method(folder, options.method)
     manifest.refuse_settings(folder, settings_of(manifest), config, options.seed)
     if options.retain is None:

@@ -9,8 +9,6 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-import os
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -27,12 +25,12 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_public_key,
 )
 
-from tfrnet.core import files
+from tfrnet.core import key_files
 from tfrnet.core.canonical import canonical
 from tfrnet.core.errors import InputError
 
 VARIABLE = "TFRNET_KEY"
-_MOST_BYTES = 1 << 16
+WHAT = "signing key"
 _NOT_A_KEY = (ValueError, TypeError, UnsupportedAlgorithm)
 
 
@@ -102,38 +100,24 @@ def short(public_key: str) -> str:
 
 def named_key(path: str | Path | None) -> Path | None:
     """Return the path of the signing key: the one given, that of the environment, or none."""
-    given = path or os.environ.get(VARIABLE)
-    return Path(given).expanduser() if given else None
+    return key_files.named(path, VARIABLE)
 
 
 def make_key(path: Path) -> SigningKey:
     """Make a private key for its owner's eyes only; one that is there already stays."""
     key = SigningKey.new()
-    try:
-        files.make_folder(path.parent)
-        files.create_file(path, key.pem(), mode=0o600)
-    except FileExistsError:
-        raise InputError(
-            f"{path} exists already; choose a new file, because keys are never overwritten"
-        ) from None
-    except OSError as error:
-        raise InputError(f"signing key {path} cannot be written: {error.strerror}") from None
+    key_files.make_secret(path, WHAT, key.pem())
     return key
 
 
 def read_key(path: Path) -> SigningKey:
     """Read a private key, if nobody but its owner can."""
-    data, mode = _content(path, "signing key")
-    if mode & 0o077:
-        raise InputError(
-            f"signing key {path} is open to others (mode {mode:04o}); 'chmod 600 {path}', and if "
-            "others may have read it, 'tfrnet key rotate'"
-        )
+    data = key_files.read_secret(path, WHAT, "'tfrnet key rotate'")
     try:
         key = load_pem_private_key(data, password=None)
     except TypeError:
         raise InputError(
-            f"signing key {path} is protected by a password, which tfrnet cannot ask for; store it "
+            f"{WHAT} {path} is protected by a password, which tfrnet cannot ask for; store it "
             "without one"
         ) from None
     except _NOT_A_KEY:
@@ -145,7 +129,7 @@ def read_key(path: Path) -> SigningKey:
 
 def read_public_key(path: Path) -> PublicKey:
     """Read a public key."""
-    data, _ = _content(path, "public key")
+    data = key_files.read_open(path, "public key")
     try:
         key = load_pem_public_key(data)
     except _NOT_A_KEY:
@@ -155,21 +139,3 @@ def read_public_key(path: Path) -> PublicKey:
             f"{path} is not an Ed25519 public key in PEM; 'tfrnet key public' prints one"
         )
     return PublicKey(key)
-
-
-def _content(path: Path, what: str) -> tuple[bytes, int]:
-    """Return a small file's bytes and who may read it, both of the same file."""
-    try:
-        # Without waiting, should it be a pipe.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-        try:
-            mode = os.fstat(descriptor).st_mode
-            if not stat.S_ISREG(mode):
-                raise InputError(f"{what} {path} is not a file")
-            return os.read(descriptor, _MOST_BYTES), stat.S_IMODE(mode)
-        finally:
-            os.close(descriptor)
-    except FileNotFoundError:
-        raise InputError(f"{what} {path} does not exist") from None
-    except OSError as error:
-        raise InputError(f"{what} {path} cannot be read: {error.strerror}") from None

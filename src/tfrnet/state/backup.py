@@ -37,6 +37,8 @@ def back_up(folder: Path, out: Path) -> dict[str, Any]:
     """
     if out.exists():
         raise InputError(f"{out} exists already; choose a new file")
+    if out.resolve().is_relative_to(folder.resolve()):
+        raise InputError(f"{out} lies in the state that it is a backup of; choose another folder")
     with ExitStack() as until_written:
         store, generations = _held(folder, until_written)
         small = _small_files(store)
@@ -84,10 +86,13 @@ def _relative(store: StateStore, number: int) -> str:
 
 
 def _small_files(store: StateStore) -> dict[str, bytes]:
-    """Return all but the generations, as they were at the ledger's line that the store knows."""
-    layout = store.layout
-    return {
-        layout.key.name: store.key().hex().encode(),
+    """Return all but the generations, as they were at the ledger's line that the store knows.
+
+    A key that is kept apart from its state is kept apart from the backup too.
+    """
+    layout, key = store.layout, store.key()
+    own = {layout.key.name: key.hex().encode()} if layout.key.exists() else {}
+    return own | {
         layout.ledger.name: b"".join(map(ledger.line, store.entries)),
         layout.pointer.name: store.pointer,
         layout.manifest.name: store.manifest.to_bytes(),

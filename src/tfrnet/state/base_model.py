@@ -1,16 +1,21 @@
 """The name of a state's base model, and where this machine has it.
 
 The name goes into the manifest, and from there into certificates and exports, so it tells nothing
-about folders. Where a local model lies is kept beside it, in a file that no digest covers and no
-backup holds; a state that has lost it asks for --model.
+about folders. Where a local model lies is noted beside it, in a file that no backup holds; a state
+that has lost it asks for --model. The note changes when the model moves, so the ledger cannot cover
+it: it carries a digest of its own, against accidents. Another model in that place is refused by its
+fingerprint.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from contextlib import suppress
 from pathlib import Path
 
 from tfrnet.core import files
+from tfrnet.core.errors import StateError
 from tfrnet.state.layout import Layout
 
 
@@ -29,16 +34,35 @@ def remember_place(layout: Layout, model: str) -> None:
         return
     place = str(path.resolve())
     with suppress(OSError, UnicodeError):
-        if _noted(layout) != place:
-            files.replace_file(layout.base_model, place.encode(), files.PRIVATE)
+        note = _note(place)
+        if not layout.base_model.exists() or layout.base_model.read_bytes() != note:
+            files.replace_file(layout.base_model, note, files.PRIVATE)
 
 
 def where_model_lies(layout: Layout, name: str) -> str:
     """Return what to load the model of that name from: where it was last, if that is noted."""
-    return _noted(layout) or name
+    with suppress(StateError):
+        return noted_place(layout) or name
+    return name
 
 
-def _noted(layout: Layout) -> str:
-    with suppress(OSError, UnicodeError):
-        return layout.base_model.read_text()
-    return ""
+def noted_place(layout: Layout) -> str:
+    """Return where the model was last, or nothing if that is not noted; damage is raised."""
+    path = layout.base_model
+    try:
+        data = path.read_bytes()
+        if data.startswith(b"/"):  # a note of before: the path alone
+            return data.decode()
+        place = str(json.loads(data)["place"])
+    except FileNotFoundError:
+        return ""
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        place = ""
+    if not place or data != _note(place):
+        raise StateError(f"{path} is damaged; it is written anew when you next give --model")
+    return place
+
+
+def _note(place: str) -> bytes:
+    digest = hashlib.sha256(place.encode()).hexdigest()
+    return json.dumps({"place": place, "sha256": digest}).encode()

@@ -7,8 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Check:
-    """One thing looked at: whether it held, and if not, why."""
+    """One thing looked at: whether it held, and if not, why.
+
+    `repairable` says whether a failure is one that 'tfrnet repair' can look into.
+    """
 
     name: str
     passed: bool
     detail: str = ""
+    repairable: bool = False

@@ -83,5 +83,5 @@ def check_head(entries: Sequence[Mapping[str, Any]], head: Mapping[str, Any]) ->
     if "signer" in head and head["signer"] != key_after(line):
         raise StateError(
             f"the head is signed by key {short(head['signer'])}, which was not in force at line "
-            f"{sequence} of the ledger"
+            f"{sequence} of the ledger; it was not made with this state's key"
         )

@@ -9,7 +9,7 @@ from pathlib import Path
 from tfrnet.core import files
 from tfrnet.core.errors import DamagedError, StateError
 from tfrnet.core.lock import FolderLock
-from tfrnet.state import ledger
+from tfrnet.state import digest_key, ledger
 from tfrnet.state.layout import Layout
 
 
@@ -19,6 +19,7 @@ class NewState:
     def __init__(self, folder: Path) -> None:
         self.layout = Layout(folder)
         self._made_folder = not folder.exists()
+        digest_key.refuse_unusable(self.layout)
         with file_errors(folder, "made"):
             if unexpected := self.layout.unexpected_files():
                 raise StateError(

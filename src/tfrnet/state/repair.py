@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 from tfrnet.core import files
 from tfrnet.core.clock import now
-from tfrnet.core.errors import StateError
+from tfrnet.core.errors import DamagedError, StateError
 from tfrnet.core.lock import FolderLock
 from tfrnet.core.signing import named_key
-from tfrnet.state import generation_file, ledger
+from tfrnet.state import digest_key, generation_file, ledger
 from tfrnet.state.history import History
 from tfrnet.state.layout import Layout
 from tfrnet.state.manifest import Manifest
@@ -97,11 +97,9 @@ class Repair:
             raise StateError(f"{layout.manifest} is damaged: {_RESTORE}")
         Manifest.from_bytes(manifest, layout.manifest)
         try:
-            key = bytes.fromhex(_content(layout.key).decode())
-        except ValueError:
-            key = b""
-        if first.get("key") != hashlib.sha256(key).hexdigest():
-            raise StateError(f"{layout.key} is missing or damaged: {_RESTORE}")
+            digest_key.read(layout, first.get("key", ""))
+        except DamagedError as error:
+            raise StateError(f"{error}: {_RESTORE}") from None
         return first
 
     def _played_on(self) -> History:

@@ -95,8 +95,9 @@ def _contents(
             f"{FORMAT}; use the version that wrote it"
         )
     layout = Layout(Path())
-    own = {path.name for path in (layout.manifest, layout.key, layout.ledger, layout.pointer)}
-    if not isinstance(listed, dict) or not own <= listed.keys():
+    needed = {path.name for path in (layout.manifest, layout.ledger, layout.pointer)}
+    own = needed | {layout.key.name}  # which may be kept elsewhere
+    if not isinstance(listed, dict) or not needed <= listed.keys():
         raise InputError(f"{backup} is damaged: its list of files is not that of a state")
     strange = [name for name in listed if name not in own and not _GENERATION.fullmatch(name)]
     if strange:
@@ -140,7 +141,8 @@ def _empty(folder: Path) -> None:
 def _check_state(folder: Path, backup: Path) -> None:
     try:
         store = StateStore.open(folder)
-        store.key()
+        if store.layout.key.exists():
+            store.key()
         for number in store.layout.numbers():
             store.load(number)
     except StateError as error:

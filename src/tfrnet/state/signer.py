@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tfrnet.core.errors import InputError, StateError
-from tfrnet.core.signing import SigningKey, make_key, read_key, short
+from tfrnet.core.errors import StateError
+from tfrnet.core.key_files import refuse_inside
+from tfrnet.core.signing import WHAT, SigningKey, make_key, read_key, short
 
 
 class Signer:
@@ -19,7 +20,7 @@ class Signer:
     def check(self, in_force: str) -> None:
         """Raise if the next line could not be signed; `in_force` is empty before the first key."""
         if self._path:
-            _refuse_inside(self._folder, self._path)
+            refuse_inside(self._folder, self._path, WHAT)
         if in_force:
             self.key_for(in_force)
         elif self._path and self._path.exists():
@@ -47,17 +48,9 @@ class Signer:
 
     def next_key(self, path: Path) -> SigningKey:
         """Return the key in a file, which is made if there is none, and have it at hand."""
-        _refuse_inside(self._folder, path)
+        refuse_inside(self._folder, path, WHAT)
         return self._hold(read_key(path) if path.exists() else make_key(path))
 
     def _hold(self, key: SigningKey) -> SigningKey:
         self._keys[key.public.text] = key
         return key
-
-
-def _refuse_inside(folder: Path, path: Path) -> None:
-    if path.resolve().is_relative_to(folder.resolve()):
-        raise InputError(
-            f"signing key {path} lies in the state that it signs; whoever can change the state "
-            "must not have it, so keep it elsewhere"
-        )

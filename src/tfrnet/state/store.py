@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import secrets
 import threading
 import weakref
 from collections.abc import Callable, Mapping
@@ -26,7 +25,7 @@ from tfrnet.core.clock import now
 from tfrnet.core.errors import DamagedError, InputError, StateError
 from tfrnet.core.lock import FolderLock
 from tfrnet.core.signing import SigningKey, named_key
-from tfrnet.state import generation_file, ledger
+from tfrnet.state import digest_key, generation_file, ledger
 from tfrnet.state.base_model import where_model_lies
 from tfrnet.state.history import History
 from tfrnet.state.layout import Layout
@@ -223,14 +222,7 @@ class StateStore:
         """Return the secret of the keyed digests."""
         if not self.layout.folder.is_dir():
             raise StateError(f"state {self.layout.folder} has been moved or deleted")
-        try:
-            text = self.layout.key.read_text()
-            key = bytes.fromhex(text)
-        except (OSError, ValueError):
-            text, key = "", b""
-        if not key or key.hex() != text or _digest(key) != self._key_digest:
-            raise DamagedError(f"{self.layout.key} is missing or damaged")
-        return key
+        return digest_key.read(self.layout, self._key_digest)
 
     def load(self, generation: int | None = None) -> TensorState:
         """Return a generation's tensors, checked against the ledger."""
@@ -583,9 +575,8 @@ def _write_first(
     signing: SigningKey | None,
 ) -> None:
     """Write the files of a new state, the one that makes it a state last."""
-    key = secrets.token_bytes(32)
+    key = digest_key.make(layout)
     manifest = make_manifest(key).to_bytes()
-    files.replace_file(layout.key, key.hex().encode(), files.PRIVATE)
     generation_file.write(layout.generation(0), state, 0)
     created = ledger.chained(
         {

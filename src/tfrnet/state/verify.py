@@ -8,13 +8,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfrnet.core.errors import StateError
-from tfrnet.state import generation_file
-from tfrnet.state.base_model import bare_name
+from tfrnet.core.errors import StateError, TfrnetError
+from tfrnet.state import digest_key, generation_file
+from tfrnet.state.base_model import bare_name, noted_place
 from tfrnet.state.check import Check
 from tfrnet.state.evidence import NOTHING_KEPT, Kept, check_evidence
 from tfrnet.state.layout import Layout
-from tfrnet.state.manifest import Manifest
 from tfrnet.state.store import StateStore
 
 if TYPE_CHECKING:
@@ -42,14 +41,14 @@ def verify(
         store = StateStore.open(folder)
         _ = store.history  # the whole chain
     except StateError as error:
-        return [Check("ledger chain, pointer and manifest", False, str(error))]
+        return [Check("ledger chain, pointer and manifest", False, str(error), repairable=True)]
     entries = f"{store.lines} lines"
     if store.unfinished:
         entries += "; an unfinished commit is put right when the state is next opened for writing"
     checks = [
         Check("ledger chain, pointer and manifest", True, entries),
         *check_evidence(store.entries, kept),
-        _base_model(store.manifest),
+        _base_model(store),
         _check_key(store),
         _check_modes(store),
     ]
@@ -59,8 +58,13 @@ def verify(
     return checks + [check for check in looked_at if check]
 
 
-def _base_model(manifest: Manifest) -> Check:
+def _base_model(store: StateStore) -> Check:
     """Say what of the base model a state is bound to; whether it fits is seen when it is loaded."""
+    try:
+        noted_place(store.layout)
+    except StateError as error:
+        return Check("base model", False, str(error))
+    manifest = store.manifest
     name = f"{bare_name(manifest.model)}, fingerprint {manifest.fingerprint[:12]}"
     if manifest.bound:
         return Check("base model", True, f"{name}; also bound: {', '.join(manifest.bound)}")
@@ -75,9 +79,12 @@ def _base_model(manifest: Manifest) -> Check:
 def _check_key(store: StateStore) -> Check:
     try:
         store.key()
-    except StateError as error:
+    except TfrnetError as error:
         return Check("key", False, str(error))
-    return Check("key", True, f"{store.layout.key}, beside the digests that it keys")
+    own = store.layout.key
+    if digest_key.place(store.layout) == own:
+        return Check("key", True, f"{own}, beside the digests that it keys")
+    return Check("key", True, f"elsewhere, as {digest_key.VARIABLE} says")
 
 
 def _check_modes(store: StateStore) -> Check:
@@ -131,7 +138,7 @@ def _check_generation(
         return None
     if problem and str(path) not in problem:
         problem = f"{path}: {problem}"
-    return Check(name, not problem, problem or detail)
+    return Check(name, not problem, problem or detail, repairable=bool(problem))
 
 
 def _may_be_gone(store: StateStore, number: int) -> bool:

@@ -19,8 +19,8 @@ def command(
     """Write a whole state to one file, checking every digest on the way.
 
     Another process may go on writing to the state meanwhile: the backup holds one moment of it.
-    It also holds the state's key, so keep it as private as the state; only its owner can read it.
-    'tfrnet restore' makes a state of it again.
+    It also holds the key that lies in the state, so keep it as private as the state; only its owner
+    can read it. 'tfrnet restore' makes a state of it again.
     """
     from tfrnet.state.backup import back_up
 

@@ -55,8 +55,15 @@ def command(
         checks = verify_state(state, kept)
     output.checks("verify", {"state": str(state)}, checks)
     if failed := [check for check in checks if not check.passed]:
+        if any(check.repairable for check in failed):
+            advice = "'tfrnet repair' says what can be saved"
+        else:
+            # Sound in itself, but not what it should be: there is nothing to salvage.
+            advice = (
+                "'tfrnet repair' does not help: compare the state with a backup, and the key or "
+                "head with the one you kept"
+            )
         raise CheckFailedError(
-            f"state {state} failed {len(failed)} of {len(checks)} checks; 'tfrnet repair' says "
-            "what can be saved"
+            f"state {state} failed {len(failed)} of {len(checks)} checks; {advice}"
         )
     return 0
