@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,13 +10,10 @@ from typing import Any
 import pytest
 
 from tests.bench import made_up
+from tests.browser import needed_playwright, open_browser
 from tfrnet_bench.report import make_report
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-CHROMIUM = shutil.which("chromium")
-# Continuous integration asks for a browser, so that there these tests fail without one.
-MAY_BE_SKIPPED = CHROMIUM is None and "TFRNET_NEEDS_BROWSER" not in os.environ
-pytestmark = pytest.mark.skipif(MAY_BE_SKIPPED, reason="there is no chromium on this machine")
+sync_api = needed_playwright()
 
 STATES = Path(__file__).parents[1] / "fixtures" / "states"
 REASON = "guard loss <script>document.title = 'broken'</script> & <b>more</b>"
@@ -41,10 +36,8 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with open_browser(sync_api) as browser:
         yield browser
-        browser.close()
 
 
 class Opened:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,16 +12,13 @@ from typing import Any
 import pytest
 
 from tests import tiny
+from tests.browser import needed_playwright, open_browser
 from tests.serve.running import Running, make_session, primary, serving
 from tfrnet.serve.log import Log
 from tfrnet.serve.service import ServiceOptions, open_primary
 from tfrnet.serve.tokens import add_token
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-CHROMIUM = shutil.which("chromium")
-# Continuous integration asks for a browser, so that there these tests fail without one.
-MAY_BE_SKIPPED = CHROMIUM is None and "TFRNET_NEEDS_BROWSER" not in os.environ
-pytestmark = pytest.mark.skipif(MAY_BE_SKIPPED, reason="there is no chromium on this machine")
+sync_api = needed_playwright()
 
 PROMPT = "Item 3 of the very very very old box is"
 
@@ -38,10 +34,8 @@ def running(tmp_path_factory: pytest.TempPathFactory, tokenizer) -> Iterator[Run
 
 @pytest.fixture(scope="module")
 def browser(running: Running) -> Iterator[Any]:
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with open_browser(sync_api) as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture
