@@ -11,11 +11,16 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from typer.main import get_command
 
 from tests import tiny
-from tfrnet.cli.main import main
+from tfrnet.cli.app import build_app
 from tfrnet.core.errors import InputError
+from tfrnet.data.sources import Source
 from tfrnet.models.load import load_model
+from tfrnet_bench.machine import Machine
+from tfrnet_bench.run.context import RunContext
+from tfrnet_bench.run.plan import BenchPlan
 
 _CODE = """
 from pathlib import Path
@@ -70,17 +75,23 @@ def test_code_in_a_model_folder_runs_when_it_is_trusted(with_code: Path) -> None
     assert (with_code / "witness").read_text() == "ran"
 
 
-@pytest.mark.parametrize(
-    "command", ["forget", "run", "generate", "export", "import", "eval", "serve"]
-)
-def test_every_command_that_loads_a_model_takes_the_option(
-    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["tfrnet", command, "--help"])
-    monkeypatch.setenv("COLUMNS", "200")
-    with pytest.raises(SystemExit):
-        main()
-    assert "--trust-remote-code" in capsys.readouterr().out
+def test_every_command_that_takes_a_model_takes_the_option() -> None:
+    taken = {
+        name: {option for each in command.params for option in each.opts}
+        for name, command in get_command(build_app()).commands.items()
+    }
+    loading = {name for name, options in taken.items() if "--model" in options}
+    assert {name for name in taken if "--trust-remote-code" in taken[name]} == loading
+    assert {"run", "serve", "bench", "search", "prepare"} <= loading
+
+
+def test_experiments_run_such_code_only_when_it_is_trusted(with_code: Path) -> None:
+    plan = BenchPlan(experiments=("main",), model=str(with_code))
+    careful, trusting = (Machine(Source("auto"), "cpu", trust_remote_code=t) for t in (False, True))
+    with pytest.raises(InputError, match="brings code of its own, which was not run"):
+        RunContext(plan, careful).model(plan.model)
+    assert not (with_code / "witness").exists()
+    assert type(RunContext(plan, trusting).model(plan.model).model).__name__ == "OwnModel"
 
 
 def test_weights_of_more_layers_than_the_config_has_are_refused(folder: Path) -> None:

@@ -94,6 +94,7 @@ def command(
     source: opt.DataSource = "auto",
     dtype: opt.Dtype = "float32",
     device: opt.Device = "auto",
+    trust_remote_code: opt.TrustRemoteCode = False,
     as_json: opt.AsJson = False,
 ) -> int:
     """Run the paper's experiments, and write their tables, figures and a report.
@@ -139,8 +140,8 @@ def command(
         {"forget": tofu_forget, "template": tofu_template},
     )
     with output.waiting("looking for data and models"):
-        check_everything(plan, where)
-    machine = Machine(where, device, batch_size, eval_batch_size, workers)
+        check_everything(plan, where, trust_remote_code)
+    machine = Machine(where, device, batch_size, eval_batch_size, workers, trust_remote_code)
     record_plan(out, plan)
     cells = plan.cells()
     with output.progress(len(cells), "cells") as bar:

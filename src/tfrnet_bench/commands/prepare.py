@@ -57,6 +57,7 @@ def command(
     source: opt.DataSource = "auto",
     dtype: opt.Dtype = "float32",
     device: opt.Device = "auto",
+    trust_remote_code: opt.TrustRemoteCode = False,
     as_json: opt.AsJson = False,
 ) -> int:
     """Fine-tune a model with LoRA, so that it knows what the experiments will forget.
@@ -86,7 +87,7 @@ def command(
         chosen = replace(chosen, base=model)
     seeds = numbers(without, "--without", "3,4,5")
     left_out = forgotten_items(seeds, where, chosen.streams) if seeds else None
-    loaded = load(chosen.base, dtype, device, output)
+    loaded = load(chosen.base, dtype, device, output, trust_remote_code=trust_remote_code)
     with output.progress(options.epochs, "epochs") as bar:
 
         def report(record: EpochRecord) -> None:

@@ -49,6 +49,7 @@ def command(
     source: opt.DataSource = "auto",
     dtype: opt.Dtype = "float32",
     device: opt.Device = "auto",
+    trust_remote_code: opt.TrustRemoteCode = False,
     as_json: opt.AsJson = False,
 ) -> int:
     """Search for the best settings of every method, with the same number of trials for all.
@@ -89,7 +90,13 @@ def command(
         model=model,
         dtype=dtype,
     )
-    machine = Machine(Source(source, data_dir), device, eval_batch_size=batch_size, workers=workers)
+    machine = Machine(
+        Source(source, data_dir),
+        device,
+        eval_batch_size=batch_size,
+        workers=workers,
+        trust_remote_code=trust_remote_code,
+    )
     failed = 0
     with output.progress(plan.cells, "streams") as bar:
 

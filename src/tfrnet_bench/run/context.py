@@ -18,7 +18,7 @@ from tfrnet.evaluation.evaluator import Evaluator
 from tfrnet.evaluation.published import PublishedSet, published_sets
 from tfrnet.evaluation.tasks import TaskResult, evaluate_task
 from tfrnet.models.fingerprint import fingerprint
-from tfrnet.models.load import LoadedModel, load_model
+from tfrnet.models.load import LoadedModel
 from tfrnet_bench.machine import Machine
 from tfrnet_bench.run.cell import Cell
 from tfrnet_bench.run.plan import BenchPlan
@@ -48,7 +48,7 @@ class RunContext:
             self._loaded = None
             self._before.clear()
             gc.collect()
-            self._loaded = load_model(name, self.plan.dtype, self.machine.device)
+            self._loaded = self.machine.load(name, self.plan.dtype)
             self._name, self._fingerprint = name, fingerprint(self._loaded.model)
         return self._loaded
 

@@ -43,7 +43,7 @@ class Problems:
             raise InputError(f"{len(self.found)} things are missing or wrong: {listed}")
 
 
-def check_everything(plan: BenchPlan, source: Source) -> None:
+def check_everything(plan: BenchPlan, source: Source, trust_remote_code: bool = False) -> None:
     """Raise if data or models are missing or do not fit, naming everything that does not.
 
     Models that need to be converted or merged are, so that no two processes do it at once.
@@ -58,7 +58,7 @@ def check_everything(plan: BenchPlan, source: Source) -> None:
     if "main" in plan.experiments and plan.task_oracle:
         problems.attempt(f"oracle {plan.task_oracle}", lambda: check_oracle(plan, splits))
     for name in dict.fromkeys(plan.models()):
-        problems.attempt(f"model {name}", lambda: _check_model(plan, name))  # noqa: B023
+        problems.attempt(f"model {name}", lambda: _check_model(plan, name, trust_remote_code))  # noqa: B023
     problems.refuse()
 
 
@@ -106,25 +106,26 @@ def _splits(plan: BenchPlan, stream: str, source: Source) -> dict[tuple[str, int
     return {(stream, seed): make_split(stream, seed, source, plan.sizes) for seed in plan.seeds}
 
 
-def _check_model(plan: BenchPlan, name: str) -> None:
+def _check_model(plan: BenchPlan, name: str, trust: bool) -> None:
     from transformers import AutoTokenizer
 
-    _find_model(name)
+    folder = _find_model(name, trust)
     asked = "tofu" in plan.experiments and name in (plan.tofu_model, plan.oracle)
     if asked and plan.tofu.template != "qa":
-        tokenizer = AutoTokenizer.from_pretrained(model_folder(name), trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust)
         check_template(tokenizer, plan.tofu.template)
 
 
-def _find_model(name: str) -> None:
+def _find_model(name: str, trust: bool) -> str:
     from transformers import AutoConfig
 
-    folder = model_folder(name)
+    folder = model_folder(name, trust)
     if not Path(folder).is_dir():
         try:
-            AutoConfig.from_pretrained(folder, trust_remote_code=False)
+            AutoConfig.from_pretrained(folder, trust_remote_code=trust)
         except (OSError, ValueError) as error:
             reason = " ".join(str(error).split())[:200]
             raise InputError(
                 f"it is not a local folder and could not be loaded from the hub ({reason})"
             ) from error
+    return folder

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from tfrnet.data.protocol import Split
-from tfrnet.models.load import load_model
 from tfrnet_bench.constants import UNTOUCHED
 from tfrnet_bench.machine import Machine, prepare_process
 from tfrnet_bench.search.board import Board
@@ -109,7 +108,7 @@ def _start(
     """Load what all trials of a process share."""
     global _here
     prepare_process(machine.device)
-    loaded = load_model(plan.model, plan.dtype, machine.device)
+    loaded = machine.load(plan.model, plan.dtype)
     _here = Stage(loaded, machine, plan.checkpoints, deadline), splits
 
 
