@@ -83,9 +83,37 @@ def test_bad_requests_are_refused_with_file_and_line(tmp_path, row, message):
     assert str(caught.value).startswith(f"{path}:2")
 
 
-@pytest.mark.parametrize(
-    ("row", "message"), [row for row in BAD if "JSON" in row[1] or "there" in row[1]]
-)
+BAD_EXAMPLES = [
+    ({"prompt": "x", "answer": ""}, "answer is empty"),
+    ({"prompt": "x", "answer": " \n"}, "answer is empty"),
+    ({"prompt": "x", "answer": ["y"]}, "answer must be text, not a list"),
+    ({"prompt": 1, "answer": "x"}, "prompt must be text, not a number"),
+    ({"prompt": None, "answer": "x"}, "prompt must be text, not nothing"),
+    ({"text": 4}, "text must be text"),
+    ({"text": " "}, "text is empty"),
+    ({}, "either prompt and answer, or text; found nothing"),
+    ({"prompt": "x"}, "either prompt and answer, or text; found prompt"),
+    ({"prompt": "x", "answer": "y", "text": "z"}, "found answer, prompt, text"),
+    ({"prompt": "x", "answer": "y", "note": 1}, "found answer, note, prompt"),
+    ({"pr\x1b[2Jompt": "x"}, r"found pr\\x1b\[2Jompt"),
+    ({"prompt": "x", "answer": "y", "join": ", "}, 'join must be ""'),
+    ({"prompt": "x", "answer": "y", "wrong_answers": "z"}, "wrong_answers must be a list"),
+    ({"prompt": "x", "answer": "y", "wrong_answers": ["z", ""]}, "wrong_answers 2 is empty"),
+    (GOOD, "either prompt and answer, or text; found examples, id"),
+    ('"x"', "an example must be an object, not text"),
+    ("[1]", "an example must be an object, not a list"),
+    ("null", "an example must be an object, not nothing"),
+    ('{"text": "a \\ud800"}', "half of a surrogate pair"),
+    ('{"text": "x", "text": "y"}', "'text' appears twice"),
+    ('{"prompt": "x", "answer": "y", "answer": "z"}', "'answer' appears twice"),
+    ("[" * 100_000, "nested too deeply"),
+    ('{"text": ' + "7" * 400 + "}", "a number has 400 digits"),
+    ("{not json", "not JSON"),
+    ('{"text": NaN}', "not JSON"),
+]
+
+
+@pytest.mark.parametrize(("row", "message"), BAD_EXAMPLES)
 def test_retain_and_guard_data_are_read_as_strictly(tmp_path, row, message):
     path = write(tmp_path / "retain.jsonl", {"text": "x"}, row)
     with pytest.raises(InputError, match=message) as caught:
@@ -123,7 +151,7 @@ def test_bytes_that_are_no_text_are_named_by_their_line(tmp_path):
         read_requests(tmp_path / "s.jsonl")
 
 
-def schema_validator():
+def schema_validator(of="request"):
     folder = files("tfrnet.data") / "schema"
     schemas = {
         name: json.loads((folder / f"{name}.schema.json").read_text())
@@ -132,7 +160,7 @@ def schema_validator():
     registry = Registry().with_resources(
         [(s["$id"], Resource.from_contents(s)) for s in schemas.values()]
     )
-    return jsonschema.Draft202012Validator(schemas["request"], registry=registry)
+    return jsonschema.Draft202012Validator(schemas[of], registry=registry)
 
 
 words = st.text("ab \n\u00a0\x1b\u202e\u2028é", max_size=3)
@@ -142,6 +170,17 @@ an_example = st.fixed_dictionaries(
     optional=dict.fromkeys(("prompt", "answer", "text"), anything)
     | {"wrong_answers": st.lists(anything) | anything},
 )
+# Right, or nearly: so that enough is taken too.
+fine = st.sampled_from(["a", "b é", "a\x1b"])
+nearly = st.sampled_from(["a", "", " ", "\u00a0", 3, None])
+a_fine_example = st.fixed_dictionaries(
+    {"prompt": fine, "answer": fine},
+    optional={"join": st.sampled_from(["", " "]), "wrong_answers": st.lists(fine)},
+) | st.fixed_dictionaries({"text": fine})
+a_near_example = st.fixed_dictionaries(
+    {"prompt": fine, "answer": nearly},
+    optional={"join": st.sampled_from([" ", ", ", 1]), "wrong_answers": st.lists(nearly)},
+) | st.fixed_dictionaries({"text": nearly}, optional={"note": nearly})
 a_request = st.fixed_dictionaries(
     {}, optional={"id": anything, "examples": st.lists(an_example | anything) | anything}
 )
@@ -156,6 +195,24 @@ def test_the_published_schema_and_the_reader_agree(value):
     except InputError:
         accepted = False
     assert accepted == schema_validator().is_valid(value)
+
+
+def test_the_published_schema_and_the_reader_of_retain_and_guard_data_agree(tmp_path):
+    validator, taken = schema_validator("example"), []
+
+    @settings(derandomize=True, deadline=None)
+    @given(a_fine_example | a_near_example | an_example | anything)
+    def agree(value):
+        try:
+            (read,) = read_examples(write(tmp_path / "retain.jsonl", json.dumps(value)))
+        except InputError as error:
+            assert str(error).startswith(f"{tmp_path / 'retain.jsonl'}:1: ")
+            read = None
+        assert (read is not None) == validator.is_valid(value)
+        taken.append(read is not None)
+
+    agree()
+    assert min(taken.count(True), taken.count(False)) > 15  # neither side goes untried
 
 
 @pytest.mark.parametrize("row", [GOOD, *(row for row, _ in BAD if not isinstance(row, str))])
