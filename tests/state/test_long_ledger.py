@@ -12,6 +12,7 @@ import pytest
 from tests.state.made_up import commit, make_state
 from tfrnet.cli.main import main
 from tfrnet.core.errors import StateError
+from tfrnet.core.signing import SigningKey, read_key
 from tfrnet.method_state import verify_state
 from tfrnet.state import generation_file, ledger
 from tfrnet.state.history import History
@@ -23,10 +24,17 @@ REQUESTS, UNDOS = 10_000, 1_000
 FILLING = {"top_channels": [[number, 0.123456789 * number] for number in range(60)]}
 
 
-def _lengthen(folder: Path, requests: int, undos: int, of_before: bool = False) -> None:
+def _lengthen(
+    folder: Path,
+    requests: int,
+    undos: int,
+    of_before: bool = False,
+    key: SigningKey | None = None,
+) -> None:
     """Write so many requests and undos into a new state's ledger, without tensors.
 
-    `of_before` leaves out what lines say since opening reads the last of them alone.
+    `of_before` leaves out what lines say since opening reads the last of them alone; `key` is that
+    of a signed state.
     """
     first = ledger.read(folder / "ledger.jsonl").entries[0]
     if of_before:
@@ -52,8 +60,8 @@ def _lengthen(folder: Path, requests: int, undos: int, of_before: bool = False) 
             measures = history.measures_after(record)
             oldest = history.generation + 1
             body |= {"sequence": number + 1, "totals": totals, "oldest": oldest}
-            body |= {"measures": measures}
-        entry = ledger.chained(body, head)
+            body |= {"measures": measures, "state": first["hash"]}
+        entry = ledger.chained(body, head, key)
         head = entry["hash"]
         history.advance(entry)
         lines.append(ledger.line(entry))
@@ -89,6 +97,23 @@ def test_status_of_ten_thousand_requests_and_a_thousand_undos_takes_less_than_a_
     text, taken = _status(long_state, capsys)
     assert "5000 applied, 0 rejected, 10000 seen" in text
     assert taken < 1
+
+
+@pytest.mark.parametrize("is_signed", [False, True])
+def test_verify_takes_time_linear_in_the_ledger(tmp_path: Path, is_signed: bool) -> None:
+    seconds = []
+    for part in (4, 1):  # a quarter, and all
+        path = tmp_path / "key.pem" if is_signed else None
+        folder = make_state(tmp_path / str(part), commits=0, key=path)
+        key = read_key(path) if path else None
+        _lengthen(folder, REQUESTS // part, UNDOS // part, key=key)
+        begun = time.process_time()
+        checks = verify_state(folder)
+        seconds.append(time.process_time() - begun)
+        assert [check for check in checks if not check.passed] == []
+        assert checks[0].detail == f"{(REQUESTS + UNDOS) // part + 1} lines"
+    assert seconds[1] < 8 * seconds[0]  # 4 times if it is linear, 16 times if it is quadratic
+    assert seconds[1] < 20
 
 
 def test_opening_reads_the_end_of_a_ledger_and_not_all_of_it(
