@@ -15,12 +15,14 @@ from safetensors.torch import load_file
 from tests import tiny
 from tests.states import story
 from tfrnet.core.errors import InputError, TfrnetWarning
+from tfrnet.core.signing import read_key
 from tfrnet.data.examples import Example
 from tfrnet.data.requests import Request
 from tfrnet.masking.mask import ChannelMask
 from tfrnet.method_state import verify_state
 from tfrnet.methods.tfr.config import TFRConfig
 from tfrnet.session import Session
+from tfrnet.state.certificate import make_certificate
 
 RETAIN = tiny.examples(12)
 STREAM = tiny.requests(4)
@@ -75,6 +77,35 @@ def reject_everything(session: Session, monkeypatch: pytest.MonkeyPatch) -> None
         return real(examples) + (0.0 if shown else 100.0)
 
     monkeypatch.setattr(session.unlearner, "_losses", worse)
+
+
+# When it was received
+
+
+def test_a_certificate_says_when_a_request_was_first_received(
+    open_session: OpenSession,
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    key, times = tmp_path / "key.pem", iter(range(100))
+    clock = lambda: f"2026-11-16T09:{next(times):02d}:00+00:00"  # noqa: E731
+    for module in ("tfrnet.session", "tfrnet.state.store"):
+        monkeypatch.setattr(f"{module}.now", clock)
+    with open_session(key=key) as session:  # minute 0: the state is made
+        with monkeypatch.context() as while_rejecting:
+            reject_everything(session, while_rejecting)
+            session.forget(STREAM[0])  # 1 and 2: received, and rejected
+        session.forget(STREAM[0])  # 3 and 4: given again, and applied
+        session.forget(STREAM[1], received="2026-11-01T08:00:00+00:00")  # 5: applied
+
+    def times_of(request: Request) -> tuple[str, str]:
+        manifest = session.store.manifest
+        made = make_certificate(manifest, entries(folder), request.id, "later", read_key(key))
+        return made["received"], made["applied"]
+
+    assert times_of(STREAM[0]) == ("2026-11-16T09:01:00+00:00", "2026-11-16T09:04:00+00:00")
+    assert times_of(STREAM[1]) == ("2026-11-01T08:00:00+00:00", "2026-11-16T09:05:00+00:00")
 
 
 # The same request again

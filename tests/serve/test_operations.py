@@ -9,7 +9,9 @@ import json
 import socket
 import stat
 import threading
+import time
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -389,12 +391,28 @@ def test_a_certificate_is_signed_and_only_for_what_is_in_force(
         answer = running.client.get("/v1/requests/request-0/certificate")
         assert answer.status_code == 200
         (tmp_path / "certificate.json").write_bytes(answer.content)
-        checks = check_certificate(read_certificate(tmp_path / "certificate.json"), None, None)
-        assert all(check.passed for check in checks)
+        certificate = read_certificate(tmp_path / "certificate.json")
+        assert all(check.passed for check in check_certificate(certificate, None, None))
         page = running.client.get("/v1/requests/request-0/certificate?page=true")
         assert page.headers["content-type"].startswith("text/html")
         running.client.post("/v1/rollback", json={"to": 0})
         assert running.client.get("/v1/requests/request-0/certificate").status_code == 409
+
+
+def test_a_certificate_says_when_the_service_received_the_request_not_when_it_took_it_up(
+    tmp_path: Path, tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TFRNET_KEY", str(tmp_path / "signing.pem"))
+    with primary(tmp_path / "state", tokenizer, ServiceOptions(approve=True)) as running:
+        running.submit(REQUESTS[0])
+        came_in = datetime.fromisoformat(running.show("request-0")["received_time"])
+        time.sleep(2.1)  # certificates count in seconds
+        assert running.client.post("/v1/requests/request-0/approve").status_code == 200
+        running.ended("request-0")
+        certificate = running.client.get("/v1/requests/request-0/certificate").json()
+    received, applied = (datetime.fromisoformat(certificate[n]) for n in ("received", "applied"))
+    assert abs((came_in - received).total_seconds()) <= 1
+    assert (applied - received).total_seconds() >= 2
 
 
 def test_an_unsigned_state_cannot_certify(shared: Running) -> None:
