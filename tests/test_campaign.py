@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -30,7 +33,9 @@ def test_mutated_inputs(tmp_path: Path) -> None:
 
 
 def test_flipped_bytes(tmp_path: Path) -> None:
-    assert_nothing_wrong(flips.run(40, SEED, tmp_path), 40)
+    result = flips.run(60, SEED, tmp_path)
+    assert_nothing_wrong(result, 60)
+    assert {"signed: jsonl", "unsigned: jsonl"} <= set(result.counts)
 
 
 def test_random_attacks(tmp_path: Path) -> None:
@@ -46,8 +51,35 @@ def test_readers_beside_a_writer(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @needs_strace
-def test_failing_system_calls(tmp_path: Path) -> None:
-    assert_nothing_wrong(calls.run(12, SEED, tmp_path), 12)
+def test_failing_system_calls() -> None:
+    """In a process of its own: it forks, and threads that other tests have started survive none."""
+    asked = [sys.executable, "-m", "tests.campaign", "calls", "--quick", "--seed", str(SEED)]
+    finished = subprocess.run(asked, capture_output=True, text=True, cwd=DOCUMENT.parents[1])
+    assert re.search(r"^calls: \d\d attempts, 0 wrong", finished.stdout), finished
+    assert finished.returncode == 0
+
+
+def test_every_work_is_struck_by_the_campaign() -> None:
+    struck = [name for half in calls.HALVES for name in half]
+    assert sorted(struck) == sorted(work.name for work in calls.WORKS)
+    assert {"key rotation", "export", "certificate"} <= set(struck)
+
+
+@pytest.mark.parametrize("names", [("options",), ("safetensors headers", "GGUF structure")])
+def test_options_and_models_go_through_the_real_command_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(inputs, "_BY_COMMAND", 100)
+    result = inputs.run(20, SEED, tmp_path, names)
+    assert_nothing_wrong(result, 18)
+    assert set(result.counts) == {f"{name}, read by the command" for name in names}
+
+
+def test_the_default_is_among_what_is_killed() -> None:
+    """Its settings but for those that make it quick, and one without which it rejects."""
+    words = kills.SETUPS["default"]
+    assert "--preset" not in words
+    assert "--method" not in words
 
 
 @pytest.mark.slow

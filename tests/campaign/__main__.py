@@ -5,9 +5,13 @@ With names only those run, and nothing is written. `--quick` makes a few attempt
 
 from __future__ import annotations
 
+import os
+
+# Before torch is imported: its threads survive no fork, and beside another process only wait.
+os.environ.update({"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"})
+
 import argparse
 import json
-import os
 import sys
 import tempfile
 import time
@@ -34,7 +38,10 @@ def parts(quick: bool) -> dict[str, list[Run]]:
     few = lambda full, some: some if quick else full  # noqa: E731
     return {
         "kills": [lambda seed, work: kills.run(few(500, 6), seed, work)] * 2,
-        "calls": [lambda seed, work: calls.run(few(None, 20), seed, work)],
+        "calls": [
+            lambda seed, work, names=names: calls.run(few(None, 10), seed, work, names)
+            for names in calls.HALVES
+        ],
         "inputs": [lambda seed, work: inputs.run(few(50_000, 300), seed, work)] * 2,
         "flips": [lambda seed, work: flips.run(few(None, 60), seed, work)],
         "power": [lambda seed, work: power.run(few(None, 1), seed, work)],
@@ -47,7 +54,6 @@ def main() -> int:
     """Run the campaigns, two parts at a time, and return 1 if anything went wrong."""
     options = _options()
     torch.set_num_threads(1)
-    os.environ.update({"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"})
     chosen = {name: runs for name, runs in parts(options.quick).items() if name in options.names}
     start = time.monotonic()
     results = [_campaign(name, runs, options.seed) for name, runs in chosen.items()]

@@ -7,6 +7,7 @@ half of what it is given.
 
 from __future__ import annotations
 
+import io
 import os
 import random
 import re
@@ -15,14 +16,18 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
+from transformers import PreTrainedTokenizerFast
 
+from tests import tiny
 from tests.campaign.result import Result
+from tests.exports import export_as, masked
 from tests.state.made_up import (
     commit,
     contents,
@@ -32,15 +37,25 @@ from tests.state.made_up import (
     made_up_state,
     make_state,
 )
+from tfrnet.cli.commands.certificate import command as certify
 from tfrnet.core.errors import TfrnetError
+from tfrnet.core.signing import read_key
+from tfrnet.masking.mask import ChannelMask
 from tfrnet.method_state import verify_state
 from tfrnet.state.backup import back_up
+from tfrnet.state.certificate import check_certificate, read_certificate, read_data_key
 from tfrnet.state.repair import opened_for_repair
 from tfrnet.state.restore import restore
 from tfrnet.state.store import StateStore
 
 EXPECTED = "before or after, as was said"
 ERRORS = ("EIO", "ENOSPC", "EINTR")
+
+# Works that take about the same time together, to be run beside each other.
+HALVES = (
+    ("export", "create", "commit", "prune"),
+    ("backup", "restore", "repair", "rollback", "key rotation", "certificate"),
+)
 
 _CALL = re.compile(r"^(?:\[pid +\d+\] |\d+ +)?(\w+)\(", flags=re.MULTILINE)
 _SECONDS = 30
@@ -59,15 +74,21 @@ class Work:
     problem: Callable[[Path, bool | None], str]
 
 
-def run(count: int | None, seed: int, work: Path) -> Result:
-    """Fail and kill at every system call, or at `count` of them drawn by the seed."""
+def run(count: int | None, seed: int, work: Path, names: Collection[str] = ()) -> Result:
+    """Fail and kill at every system call, or at `count` of them drawn by the seed.
+
+    With names it is only those works.
+    """
     if shutil.which("strace") is None:
         raise SystemExit("this campaign needs strace: apt install strace")
     result = Result("calls", EXPECTED, seed)
     work.mkdir(parents=True, exist_ok=True)
+    works = [each for each in WORKS if not names or each.name in names]
+    for each in works:
+        _warm_up(each, work)
     places = [
         (each, name, number, what)
-        for each in WORKS
+        for each in works
         for name, calls in _calls(each, work).items()
         for number in range(1, calls + 1)
         for what in (*(f"error={error}" for error in ERRORS), "signal=SIGKILL")
@@ -75,9 +96,15 @@ def run(count: int | None, seed: int, work: Path) -> Result:
     chance = random.Random(seed)
     for each, name, number, what in places if count is None else chance.sample(places, count):
         _strike(each, work, f"inject={name}:{what}:when={number}", what, result)
-    for each in WORKS:
+    for each in works:
         _short_writes(each, work, result)
     return result
+
+
+def _warm_up(each: Work, work: Path) -> None:
+    """Have everything imported that the work needs: those calls are not its own."""
+    with _prepared(each, work) as folder:
+        each.do(folder)
 
 
 def _calls(each: Work, work: Path) -> Counter[str]:
@@ -301,6 +328,91 @@ def _repaired(folder: Path, said_done: bool | None) -> str:
     return _sound(folder / "state")
 
 
+def _signed(folder: Path) -> None:
+    make_state(folder / "state", commits=1, key=folder / "old.pem")
+
+
+def _rotate(folder: Path) -> None:
+    with StateStore.open(folder / "state", write=True, key=folder / "old.pem") as store:
+        store.rotate_key(folder / "new.pem")
+
+
+def _rotated(folder: Path, said_done: bool | None) -> str:
+    state = folder / "state"
+    if problem := _sound(state):
+        return problem
+    old, new = (folder / f"{name}.pem" for name in ("old", "new"))
+    in_force = StateStore.open(state).public_key
+    is_old = in_force == read_key(old).public.text
+    if said_done and is_old:
+        return "it said that the key was handed over, and it was not"
+    if not is_old and in_force != read_key(new).public.text:
+        return "a key is in force that nobody has"
+    if is_old:
+        _rotate(folder)
+    with StateStore.open(state, write=True, key=new) as store:
+        commit(store, 9)
+    return _sound(state)
+
+
+def _certifiable(folder: Path) -> None:
+    with create(folder / "state", folder / "old.pem") as store:
+        known = {"request_digest": f"{1:064d}", "digest_key": "request"}
+        store.commit({"id": "request-1", "outcome": "accepted"} | known, made_up_state(1))
+
+
+def _certify(folder: Path) -> None:
+    with redirect_stdout(io.StringIO()):
+        certify(
+            id="request-1",
+            out=folder / "c.json",
+            data_key=folder / "c.key",
+            state=folder / "state",
+            key=folder / "old.pem",
+        )
+
+
+def _certified(folder: Path, said_done: bool | None) -> str:
+    """Check that what is there is whole; a kill may come between two files."""
+    document, page, data_key = (folder / f"c.{ending}" for ending in ("json", "html", "key"))
+    if said_done and not all(path.exists() for path in (document, page, data_key)):
+        return "it said that it certified, and a file is missing"
+    if page.exists() and not page.read_text().endswith("</html>\n"):
+        return "the page is not whole"
+    if data_key.exists():
+        read_data_key(data_key)
+    if document.exists():
+        value, trusted = read_certificate(document), read_key(folder / "old.pem").public
+        entries = StateStore.open(folder / "state").entries
+        if not all(check.passed for check in check_certificate(value, trusted, entries)):
+            return "the certificate does not hold"
+    return _sound(folder / "state")
+
+
+@cache
+def _masked() -> tuple[ChannelMask, PreTrainedTokenizerFast]:
+    return masked(tiny.make_model("llama")), tiny.make_tokenizer()
+
+
+def _export(folder: Path, name: str = "exported") -> None:
+    export_as("dense", *_masked(), folder / name)
+
+
+def _exported(folder: Path, said_done: bool | None) -> str:
+    out = folder / "exported"
+    if not out.exists():
+        if said_done:
+            return "it said that it exported, and it did not"
+        _export(folder)
+    if [path.name for path in folder.iterdir()] != ["exported"]:
+        return "something is left beside it"
+    _export(folder, "whole")
+    left, right = ({p.name: p.read_bytes() for p in f.iterdir()} for f in (out, folder / "whole"))
+    cards = {"README.md"}  # which names the folder
+    same = all(left.get(name) == right[name] for name in right.keys() - cards)
+    return "" if same and left.keys() == right.keys() else "the export is not whole"
+
+
 WORKS = [
     Work("create", lambda folder: None, lambda f: create(f / "state").close(), _created),
     Work("commit", _one_commit, _writing(lambda store: commit(store, 2)), _moved(1, 2)),
@@ -309,4 +421,7 @@ WORKS = [
     Work("backup", _one_commit, lambda f: back_up(f / "state", f / "state.tar"), _backed_up),
     Work("repair", _spoilt, _repair, _repaired),
     Work("restore", _with_backup, lambda f: restore(f / "state.tar", f / "back"), _restored),
+    Work("key rotation", _signed, _rotate, _rotated),
+    Work("certificate", _certifiable, _certify, _certified),
+    Work("export", lambda folder: None, _export, _exported),
 ]

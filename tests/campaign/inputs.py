@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import random
 import shutil
 import signal
@@ -28,6 +29,7 @@ from tfrnet.core.settings import Settings
 from tfrnet.data.requests import read_examples, read_requests
 from tfrnet.method import find_method, method_names
 from tfrnet.method_state import settings_of, verify_state
+from tfrnet.models.load import load_model
 from tfrnet.state.backup import back_up
 from tfrnet.state.restore import check as check_backup
 from tfrnet.state.store import StateStore
@@ -44,7 +46,8 @@ _BY_COMMAND = 2
 class Target:
     """A kind of input: a file to change, how, what reads it, and its share of all attempts.
 
-    Now and then it is a command that reads it, so that all that is printed is seen too.
+    Now and then it is a command that reads it, so that all that is printed is seen too. Of its
+    words, one that is a function is worked out when it is run.
     """
 
     name: str
@@ -52,7 +55,7 @@ class Target:
     path: Path
     mutate: Callable[[bytes, random.Random], bytes]
     read: Callable[[], object]
-    command: tuple[object, ...] = ()
+    command: tuple[object, ...]
 
 
 def run(count: int, seed: int, work: Path, names: tuple[str, ...] = ()) -> Result:
@@ -61,7 +64,8 @@ def run(count: int, seed: int, work: Path, names: tuple[str, ...] = ()) -> Resul
     work.mkdir(parents=True, exist_ok=True)
     targets = [target for target in _targets(work) if not names or target.name in names]
     whole = sum(target.share for target in targets)
-    with _quiet():
+    with _quiet(), pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TFRNET_CACHE", str(work / "cache"))
         for target in targets:
             _try(target, max(1, round(count * target.share / whole)), seed, result)
     return result
@@ -72,11 +76,14 @@ def _try(target: Target, count: int, seed: int, result: Result) -> None:
     original = target.path.read_bytes()
     for number in range(count):
         target.path.write_bytes(target.mutate(original, chance))
-        if target.command and chance.random() * 100 < _BY_COMMAND:
+        if chance.random() * 100 < _BY_COMMAND:
             problem = _problem_of_command(target.command)
+            result.count(f"{target.name}, read by the command")
         else:
             problem = _problem(target.read)
-        result.count(target.name)
+            result.count(target.name)
+        # What was made of a model's file is not for the next one.
+        shutil.rmtree(os.environ["TFRNET_CACHE"], ignore_errors=True)
         if problem:
             result.wrong.append(f"{target.name} {number} (seed {seed}): {problem}")
     target.path.write_bytes(original)
@@ -97,7 +104,7 @@ def _problem(read: Callable[[], object]) -> str:
 def _problem_of_command(arguments: tuple[object, ...]) -> str:
     out, err = io.StringIO(), io.StringIO()
     before = sys.argv
-    sys.argv = ["tfrnet", *map(str, arguments)]
+    sys.argv = ["tfrnet", *(str(each() if callable(each) else each) for each in arguments)]
     code: object = None
     try:
         with _limited(), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -175,13 +182,18 @@ def _data_targets(work: Path) -> list[Target]:
 def _option_targets(work: Path) -> list[Target]:
     """One target for each method: a setting of it, changed."""
     made = []
+    files = ("--stream", work / "stream.jsonl", "--retain", work / "retain.jsonl")
+    command = ("run", *files, "--model", work / "no-model", "--state", work / "no-state")
     for name in method_names():
         config = find_method(name).config_class()
         path = work / f"{name}.option"
         path.write_text("\n".join(f"{key}={value}" for key, value in config.to_dict().items()))
+        option = _text_of(path)
         made.append(
             Target(
-                "options", 0.10 / len(method_names()), path, _one_option, _overriding(config, path)
+                *("options", 0.10 / len(method_names()), path, _one_option),
+                _overriding(config, option),
+                (*command, "--method", name, "--set", option),
             )
         )
     return made
@@ -191,9 +203,13 @@ def _one_option(lines: bytes, chance: random.Random) -> bytes:
     return mutated(chance.choice(lines.splitlines()), chance)
 
 
-def _overriding(config: Settings, path: Path) -> Callable[[], object]:
+def _text_of(path: Path) -> Callable[[], str]:
     # The bytes that a shell hands over and that are no text arrive like this.
-    return lambda: config.with_overrides([path.read_bytes().decode("utf-8", "surrogateescape")])
+    return lambda: path.read_bytes().decode("utf-8", "surrogateescape")
+
+
+def _overriding(config: Settings, option: Callable[[], str]) -> Callable[[], object]:
+    return lambda: config.with_overrides([option()])
 
 
 def _state_targets(work: Path) -> list[Target]:
@@ -250,22 +266,18 @@ def _model_targets(work: Path) -> list[Target]:
     tiny.make_tokenizer().save_pretrained(folder)
     file = tiny_gguf(work / "tiny.gguf")
     weights = folder / "model.safetensors"
+    asking = ("generate", "--untouched", "--prompt", "Item 1", "--max-new-tokens", 1)
+    asking += ("--device", "cpu", "--model")
     return [
-        Target("safetensors headers", 0.04, weights, _mutated_tensors, lambda: _load(folder, work)),
-        Target("GGUF structure", 0.01, file, _mutated_gguf, lambda: _load(file, work)),
+        Target(
+            *("safetensors headers", 0.04, weights, _mutated_tensors),
+            *(lambda: load_model(str(folder), device="cpu"), (*asking, folder)),
+        ),
+        Target(
+            *("GGUF structure", 0.01, file, _mutated_gguf),
+            *(lambda: load_model(str(file), device="cpu"), (*asking, file)),
+        ),
     ]
-
-
-def _load(model: Path, work: Path) -> None:
-    from tfrnet.models.load import load_model
-
-    cache = work / "cache"
-    try:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("TFRNET_CACHE", str(cache))
-            load_model(str(model), device="cpu")
-    finally:
-        shutil.rmtree(cache, ignore_errors=True)
 
 
 def tiny_gguf(path: Path) -> Path:

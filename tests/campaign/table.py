@@ -17,7 +17,7 @@ WHAT = {
     "kills": "SIGKILL at random instants of run, forget, rollback, prune and export",
     "calls": "system calls that fail (EIO, ENOSPC, EINTR, short writes) or at which it is killed",
     "inputs": "mutated requests, retain and guard data, options, states, backups and models",
-    "flips": "bytes of a state changed, each one",
+    "flips": "bytes of an unsigned and a signed state changed, each one",
     "power": "states that a power cut may leave, torn at 512 and 4,096 bytes",
     "attacks": "attacks on the ledger by somebody without the key",
     "readers": "reads by eight processes beside a writer, and its commits",
