@@ -131,7 +131,12 @@ def test_a_place_that_cannot_be_written_is_a_clear_error(masked_llama, tokenizer
 
 @pytest.mark.parametrize(
     "error",
-    [OSError(errno.ENOSPC, "No space left on device"), SafetensorError("No space left on device")],
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        SafetensorError("No space left on device"),
+        Exception("No space left on device"),  # as tokenizers have it
+        ValueError("this is no model:\nNo space left on device"),
+    ],
     ids=lambda error: type(error).__name__,
 )
 @pytest.mark.parametrize("form", ["dense", "ia3"])

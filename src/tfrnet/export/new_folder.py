@@ -7,9 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from safetensors import SafetensorError
-
-from tfrnet.core.errors import InputError
+from tfrnet.core.errors import InputError, TfrnetError
 from tfrnet.core.lock import FolderLock
 
 
@@ -41,9 +39,11 @@ def new_folder(folder: Path) -> Iterator[Path]:
         if folder.exists():
             folder.rmdir()
         partial.rename(folder)
-    except (OSError, SafetensorError) as error:
-        # A full disk reaches us as either, depending on what was being written.
-        reason = getattr(error, "strerror", None) or error
+    except TfrnetError:
+        raise
+    except Exception as error:
+        # A full or failing disk reaches us as whatever the libraries that write make of it.
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:300]
         raise InputError(f"{folder} cannot be written: {reason}; nothing was exported") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
