@@ -25,6 +25,7 @@ from pathlib import Path
 
 import pytest
 from transformers import PreTrainedTokenizerFast
+from transformers.utils import logging
 
 from tests import tiny
 from tests.campaign.result import Result
@@ -392,6 +393,7 @@ def _certified(folder: Path, said_done: bool | None) -> str:
 
 @cache
 def _masked() -> tuple[ChannelMask, PreTrainedTokenizerFast]:
+    logging.disable_progress_bar()  # as the command does
     return masked(tiny.make_model("llama")), tiny.make_tokenizer()
 
 

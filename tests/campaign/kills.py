@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from transformers.utils import logging
+
 from tests import tiny
 from tests.campaign.result import Result
 from tests.fork_server import Server, send
@@ -51,6 +53,7 @@ def run(count: int, seed: int, work: Path, setups: tuple[str, ...] = tuple(SETUP
     """Kill at least `count` processes, as many with each method."""
     result = Result("kills", EXPECTED, seed)
     work.mkdir(parents=True, exist_ok=True)
+    logging.disable_progress_bar()
     models = {name: work / name for name in ("random model", "trained model")}
     tiny.make_model("llama").save_pretrained(models["random model"])
     tiny.make_trained_model().save_pretrained(models["trained model"])

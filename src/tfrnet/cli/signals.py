@@ -31,7 +31,9 @@ def stopped_alike() -> Iterator[None]:
     def insist(lost: Any) -> None:
         # Raised where nothing can be caught, as in a destructor, the request would be forgotten.
         if issubclass(lost.exc_type, KeyboardInterrupt):
-            threading.Timer(_AGAIN, _thread.interrupt_main, [min(before)]).start()
+            again = threading.Timer(_AGAIN, _thread.interrupt_main, [min(before)])
+            again.daemon = True
+            again.start()
         else:
             report(lost)
 
