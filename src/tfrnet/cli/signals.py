@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import signal
 import sys
 import threading
@@ -26,14 +25,16 @@ def stopped_alike() -> Iterator[None]:
     before = {n: signal.getsignal(n) for n in numbers if signal.getsignal(n) != signal.SIG_IGN}
     for number in before:
         signal.signal(number, signal.default_int_handler)
-    report = sys.unraisablehook
+    report, here, over = sys.unraisablehook, threading.get_ident(), threading.Event()
+
+    def ask_again() -> None:
+        if not over.wait(_AGAIN):
+            signal.pthread_kill(here, min(before))
 
     def insist(lost: Any) -> None:
         # Raised where nothing can be caught, as in a destructor, the request would be forgotten.
         if issubclass(lost.exc_type, KeyboardInterrupt):
-            again = threading.Timer(_AGAIN, _thread.interrupt_main, [min(before)])
-            again.daemon = True
-            again.start()
+            threading.Thread(target=ask_again, daemon=True).start()
         else:
             report(lost)
 
@@ -41,6 +42,7 @@ def stopped_alike() -> Iterator[None]:
     try:
         yield
     finally:
+        over.set()
         sys.unraisablehook = report
         for number, handler in before.items():
             signal.signal(number, handler)
