@@ -13,7 +13,8 @@ from tfrnet_bench.search.rows import read_rows
 
 ROOT = Path(__file__).parents[2]
 RUNS = ROOT / "benchmarks" / "results" / "research"
-# These have pages of their own: test_calibrated.py, test_default.py, test_neighbours.py.
+# These have pages of their own: test_calibrated.py, test_default.py, test_limits.py,
+# test_neighbours.py.
 OWN_PAGE = {
     "calibrated.jsonl",
     "calibrated-leads.jsonl",
@@ -21,6 +22,7 @@ OWN_PAGE = {
     "calibrated-report.jsonl",
     "default-oracle.jsonl",
     "default-report.jsonl",
+    "limits.jsonl",
     "neighbours.jsonl",
 }
 LOG = (ROOT / "benchmarks" / "notebook" / "research.md").read_text()

@@ -11,8 +11,8 @@ import pytest
 
 from tests import tiny
 from tests.serve.running import TEMPLATE
+from tfrnet.cli.app import COMMANDS
 from tfrnet.cli.commands.demo import _show
-from tfrnet.cli.main import COMMANDS
 from tfrnet.cli.output import Output
 from tfrnet.core.drift import Drift
 from tfrnet.core.outcome import Outcome
