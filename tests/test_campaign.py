@@ -107,6 +107,26 @@ def test_a_reader_that_fails_otherwise_than_in_one_line_is_reported() -> None:
     assert inputs._problem(crash) == "IndexError: list index out of range"
 
 
+@pytest.mark.parametrize(
+    ("said", "is_wrong"),
+    [
+        ("tfrnet: error: unexpected KeyError: 'x'", True),
+        ("tfrnet: error: one line\nanother", True),
+        ("Traceback (most recent call last):", True),
+        ("tfrnet: error: model m cannot be loaded: unexpected end of hex escape", False),
+    ],
+)
+def test_a_command_that_fails_otherwise_than_in_one_line_is_reported(
+    monkeypatch: pytest.MonkeyPatch, said: str, is_wrong: bool
+) -> None:
+    def failing() -> None:
+        print(said, file=sys.stderr)
+        raise SystemExit(2)
+
+    monkeypatch.setattr(inputs, "main", failing)
+    assert bool(inputs._problem_of_command(("run",))) is is_wrong
+
+
 def test_a_hang_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inputs, "_SECONDS", 1)
 

@@ -118,7 +118,7 @@ def _problem_of_command(arguments: tuple[object, ...]) -> str:
     said = err.getvalue()
     if code not in (0, 1, 2):
         return f"exit code {code}"
-    if "Traceback" in said or ": unexpected " in said or len(said.splitlines()) > 1:
+    if "Traceback" in said or "error: unexpected " in said or len(said.splitlines()) > 1:
         return f"exit code {code}, and said: {said[-300:]!r}"
     strange = [c for c in out.getvalue() + said if not c.isprintable() and c != "\n"]
     return f"{strange[0]!r} reaches the terminal" if strange else ""

@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from typer.main import get_command
 
 from tests import tiny
+from tests.campaign.inputs import tiny_gguf
 from tfrnet.cli.app import build_app
 from tfrnet.core.errors import InputError
 from tfrnet.data.sources import Source
@@ -142,6 +143,18 @@ def test_a_pickle_in_the_place_of_weights_is_one_line_and_does_not_run(folder: P
     (folder / "pytorch_model.bin").write_bytes(pickled)
     assert f"model {folder} cannot be loaded" in refusal(folder)
     assert not witness.exists()
+
+
+@pytest.mark.parametrize("layers", [13, 1 << 31])
+def test_a_gguf_file_of_more_layers_than_tensors_is_one_line_at_once(
+    tmp_path: Path, layers: int
+) -> None:
+    path = tiny_gguf(tmp_path / "tiny.gguf")
+    name = b"llama.block_count" + (4).to_bytes(4, "little")  # an unsigned number of 32 bits
+    one, many = (name + count.to_bytes(4, "little") for count in (1, layers))
+    assert path.read_bytes().count(one) == 1
+    path.write_bytes(path.read_bytes().replace(one, many))
+    assert f"it claims {layers} layers and has 12 tensors" in refusal(path, device="cpu")
 
 
 def test_an_adapter_of_itself_is_one_line(tmp_path: Path) -> None:

@@ -57,25 +57,39 @@ def _source(path: Path) -> dict[str, Any]:
 
 
 def _convert(path: Path, folder: Path) -> None:
+    from gguf import GGUFReader
     from transformers import AutoTokenizer
 
+    reader = GGUFReader(str(path))
+    _refuse_layers(path, reader)
     tokenizer = AutoTokenizer.from_pretrained(path.parent, **_source(path))
     model = unpacked_gguf(path)
-    _set_special_tokens(path, tokenizer, model)
+    _set_special_tokens(reader, tokenizer, model)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
 
-def _set_special_tokens(path: Path, tokenizer: Any, model: Any) -> None:
-    """Take BOS, EOS and padding from the file: versions of transformers read them differently."""
-    from gguf import GGUFReader
+def _refuse_layers(path: Path, reader: Any) -> None:
+    """Raise if a file claims more layers than it has tensors, which would keep others busy."""
+    for name, field in reader.fields.items():
+        if name.endswith(".block_count") and (claimed := _number(field)) > len(reader.tensors):
+            raise InputError(
+                f"model file {path} cannot be converted: it claims {claimed} layers and has "
+                f"{len(reader.tensors)} tensors"
+            )
 
-    fields = GGUFReader(str(path)).fields
+
+def _number(field: Any) -> int:
+    return int(field.parts[field.data[0]][0])
+
+
+def _set_special_tokens(reader: Any, tokenizer: Any, model: Any) -> None:
+    """Take BOS, EOS and padding from the file: versions of transformers read them differently."""
     for part, name in (("bos", "bos"), ("eos", "eos"), ("padding", "pad")):
-        field = fields.get(f"tokenizer.ggml.{part}_token_id")
+        field = reader.fields.get(f"tokenizer.ggml.{part}_token_id")
         if field is None:
             continue
-        number = int(field.parts[field.data[0]][0])
+        number = _number(field)
         setattr(tokenizer, f"{name}_token", tokenizer.convert_ids_to_tokens(number))
         setattr(model.config, f"{name}_token_id", number)
         setattr(model.generation_config, f"{name}_token_id", number)
