@@ -4,7 +4,7 @@
 # make serve   set everything up in .venv and serve the default model with an empty state
 # make docs   build the site of the documents in docs/_build/html
 # make release-check   build sdist and wheels, install them alone with the lowest and the newest dependencies, try them
-# make campaign   try to break it, for a quarter of an hour on two idle cores: kills, failing disks, mutated input, attacks (needs strace)
+# make campaign   try to break it, for twenty minutes or more on two cores: kills, failing disks, mutated input, attacks (needs strace)
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
