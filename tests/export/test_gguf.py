@@ -109,6 +109,7 @@ def test_a_file_says_in_llama_cpp_what_the_dense_export_says(
         assert before[0] == before[1] and after[0] == after[1]
 
 
+@pytest.mark.slow
 def test_others_can_read_it(small, known_tokenizer, tmp_path):
     with masked(small, few_changed(small)) as mask:
         modes = closed_export("gguf", mask, known_tokenizer, tmp_path / "out", quant="F32")

@@ -21,7 +21,15 @@ def sums(first: int) -> list[Example]:
 _ONE_STEP = {"learning_rate": 5e-3, "steps": 1, "retain_batch": 2, "guard_examples": 2}
 STRONG = _ONE_STEP | {"trained": "lora", "lora_factor": 1.0}
 SETTINGS = {
-    "tfr": {"guard_examples": 2, "retain_examples": 4, "near_examples": 0, "use_guard": False},
+    "tfr": {
+        "guard_examples": 2,
+        "retain_examples": 4,
+        "near_examples": 0,
+        "use_guard": False,
+        "steps": 2,
+        "siblings": 2,
+        "least_reached": 0,
+    },
     "rmu": _ONE_STEP | {"retain_weight": 0.0, "learning_rate": 1e-2, "steps": 3},
     "simnpo": STRONG | {"beta": 0.5, "forget_weight": 1.0},
     "asu": STRONG | {"forget_weight": 1.0, "temperature": 4.0},

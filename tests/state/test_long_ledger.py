@@ -99,6 +99,7 @@ def test_status_of_ten_thousand_requests_and_a_thousand_undos_takes_less_than_a_
     assert taken < 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_signed", [False, True])
 def test_verify_takes_time_linear_in_the_ledger(tmp_path: Path, is_signed: bool) -> None:
     seconds = []
