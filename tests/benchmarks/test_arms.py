@@ -32,6 +32,7 @@ def masks(arm: str) -> list[torch.Tensor]:
     return found
 
 
+@pytest.mark.slow
 def test_an_arm_changes_nothing_before_something_can_be_raised():
     first = {arm: masks(arm) for arm in (REAL, "permuted", "retain", "none")}
     for found in first.values():
@@ -40,6 +41,7 @@ def test_an_arm_changes_nothing_before_something_can_be_raised():
     assert all(not torch.equal(end, ends[0]) for end in ends[1:])
 
 
+@pytest.mark.slow
 def test_the_real_arm_is_the_method_itself():
     net = make_net()
     for request in tiny.requests(3, size=2):

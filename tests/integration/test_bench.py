@@ -42,6 +42,7 @@ def test_a_cell_that_fails_is_told_and_the_exit_code_says_so(bench, tmp_path: Pa
     assert "rmu/0" in (tmp_path / "run" / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_the_same_command_again_has_nothing_to_do_and_says_what_there_is(bench, tmp_path: Path):
     assert bench("main", "--quick", "--methods", "ga")[0] == 0
     code, out, _ = bench("main", "--quick", "--methods", "ga", "--json")

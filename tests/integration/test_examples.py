@@ -26,6 +26,7 @@ def test_each_is_listed_and_tested_and_short() -> None:
     assert all(len(path.read_text().splitlines()) < 100 for path in EXAMPLES.glob("*.py"))
 
 
+@pytest.mark.slow
 def test_forget_a_person(tiny_folder: Path, tmp_path: Path, capsys) -> None:
     arguments = ["--model", str(tiny_folder), "--out", str(tmp_path / "state"), "--epochs", "24"]
     outcome = example("forget_a_person").main(arguments)
@@ -34,6 +35,7 @@ def test_forget_a_person(tiny_folder: Path, tmp_path: Path, capsys) -> None:
     assert said.count("Mara Velling lives in") == 2
 
 
+@pytest.mark.slow
 def test_stream_with_rollback(tiny_folder: Path, tmp_path: Path, capsys) -> None:
     arguments = ["--model", str(tiny_folder), "--out", str(tmp_path / "state")]
     assert example("stream_with_rollback").main(arguments) == ["ticket-1", "ticket-3"]

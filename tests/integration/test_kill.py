@@ -155,6 +155,7 @@ def assert_said_interrupted_once(output: Path) -> None:
     assert "Traceback" not in said
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_with_130_and_one_line_and_the_same_command_goes_on(
     server: Server, arguments: list[str], undisturbed: Undisturbed, tmp_path: Path
 ) -> None:

@@ -49,6 +49,7 @@ def test_a_state_with_retain_data_is_refused_before_a_model_is_loaded(
         )
 
 
+@pytest.mark.slow
 def test_a_service_does_as_run_does(
     tfrnet: Tfrnet, files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -281,6 +281,7 @@ def test_at_most_budget_channels_move():
     assert 0 < outcome.selected <= 7
 
 
+@pytest.mark.slow
 def test_recovery_raises_suppressed_channels_and_can_be_switched_off():
     def recovered(**changes):
         net = make_net(replace(CONFIG, **changes))
