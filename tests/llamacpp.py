@@ -1,11 +1,34 @@
-"""llama.cpp by its Python binding: what it says, and how likely it finds a text."""
+"""llama.cpp: a model that it knows, its quantiser, and its Python binding."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+import torch
+import transformers
 import xllamacpp
+
+from tests import llama_quantize
+
+
+def small_llama(tokenizer: Any, **sizes: Any) -> Any:
+    """Return a random model of an architecture that llama.cpp knows."""
+    torch.manual_seed(0)
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "tie_word_embeddings": True}
+    config = transformers.LlamaConfig(vocab_size=len(tokenizer), **heads, **sizes)
+    return transformers.LlamaForCausalLM(config).eval()
+
+
+def install_quantiser(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """Put llama.cpp's own quantiser on the PATH, in a folder of its own."""
+    program = folder / "bin" / "llama-quantize"
+    program.parent.mkdir()
+    program.write_text(f"#!{sys.executable}\n" + Path(llama_quantize.__file__).read_text())
+    program.chmod(0o755)
+    patch.setenv("PATH", str(program.parent), prepend=":")
 
 
 class LlamaCpp:

@@ -2,16 +2,14 @@
 
 import math
 import sys
-from pathlib import Path
 
 import pytest
 import torch
-import transformers
 from transformers import AutoTokenizer
 
-from tests import llama_quantize, tiny
+from tests import tiny
 from tests.exports import closed_export, export_as, few_changed, masked
-from tests.llamacpp import LlamaCpp
+from tests.llamacpp import LlamaCpp, install_quantiser, small_llama
 from tfrnet.core.errors import InputError
 from tfrnet.export import FORMATS
 from tfrnet.export.format import Options
@@ -37,17 +35,7 @@ def known_tokenizer():
 
 @pytest.fixture(scope="module")
 def small(known_tokenizer):
-    torch.manual_seed(0)
-    config = transformers.LlamaConfig(
-        vocab_size=len(known_tokenizer),
-        hidden_size=64,
-        intermediate_size=96,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        tie_word_embeddings=True,
-    )
-    model = transformers.LlamaForCausalLM(config).eval()
+    model = small_llama(known_tokenizer, hidden_size=64, intermediate_size=96, num_hidden_layers=2)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.1)
@@ -131,11 +119,7 @@ def test_the_real_model_in_llama_cpp(real, tmp_path, quant):
 @pytest.mark.slow
 def test_the_real_model_in_four_bits(real, tmp_path, monkeypatch):
     """By llama.cpp's own quantiser."""
-    program = tmp_path / "bin" / "llama-quantize"
-    program.parent.mkdir()
-    program.write_text(f"#!{sys.executable}\n" + Path(llama_quantize.__file__).read_text())
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", str(program.parent), prepend=":")
+    install_quantiser(tmp_path, monkeypatch)
     before, _ = compare(real.model, real.tokenizer, tmp_path, "Q4_K_M", 4)
     assert before[1][0] == before[0][0]
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
-import transformers
 from gguf import GGMLQuantizationType, quants
 from transformers import AutoTokenizer
 
-from tests import llama_quantize
 from tests.datasets import made_up_folder
 from tests.exports import few_changed, masked
+from tests.llamacpp import install_quantiser, small_llama
 from tfrnet.core.errors import InputError
 from tfrnet.data.protocol import Sizes, make_split
 from tfrnet.data.sources import Source
@@ -29,32 +25,13 @@ SIZES = Sizes(requests=4, request_size=2, forget_eval=6, heldout=9, retain=(4, 4
 
 
 @pytest.fixture
-def quantiser(tmp_path, monkeypatch):
-    """llama.cpp's own quantiser, on the PATH."""
-    program = tmp_path / "bin" / "llama-quantize"
-    program.parent.mkdir()
-    program.write_text(f"#!{sys.executable}\n" + Path(llama_quantize.__file__).read_text())
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", str(program.parent), prepend=":")
-
-
-@pytest.fixture
 def subject(tmp_path):
     tokenizer = AutoTokenizer.from_pretrained(model_folder("smollm2-135m"))
-    torch.manual_seed(0)
-    config = transformers.LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=256,
-        intermediate_size=256,
-        num_hidden_layers=1,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        tie_word_embeddings=True,
-        # As a model that was loaded has them.
-        architectures=["LlamaForCausalLM"],
-        dtype="float32",
+    # As a model that was loaded has them.
+    loaded = {"architectures": ["LlamaForCausalLM"], "dtype": "float32"}
+    model = small_llama(
+        tokenizer, hidden_size=256, intermediate_size=256, num_hidden_layers=1, **loaded
     )
-    model = transformers.LlamaForCausalLM(config).eval()
     split = make_split("openbookqa", 2, Source("folder", made_up_folder(tmp_path / "data")), SIZES)
     with masked(model, few_changed(model, 9)) as mask:
         yield Subject(Evaluator(LoadedModel(model, tokenizer)), mask, split, AttackOptions(limit=2))
@@ -68,7 +45,8 @@ def eight_bits(weight: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.slow
-def test_the_weights_are_those_of_the_file(subject, quantiser, monkeypatch):
+def test_the_weights_are_those_of_the_file(subject, tmp_path, monkeypatch):
+    install_quantiser(tmp_path, monkeypatch)
     measured = []
 
     class Watched(Evaluator):
