@@ -6,7 +6,8 @@ PLAN.json is {"candidates": {"name": {"setting": value}}, "cells": [["name", "bo
 cells in order of importance. The task may be tofu, or tofu-all where all of its retain data is
 given but for what is measured, or tofu-given where that is given too, as TOFU's authors do, or
 demo:TOPIC for a topic of the demo's facts. A candidate may name another "method" and a "preset" of
-it, and an "arm" of `benchmarks.arms`; {"oracle": "NAME"} only measures another model on a stream.
+it, and an "arm" of `benchmarks.arms`; {"oracle": "NAME"} only measures another model on a stream;
+{"own_text": true} gets no retain data and no guard: what the model writes itself stands in.
 
 One line is written per cell as it ends. A cell that the time does not suffice for ends early and
 says after how many requests. With --attacks the streams end with these.
@@ -28,6 +29,7 @@ from typing import Any
 import torch
 
 from benchmarks.arms import REAL, pool_of, recovering
+from tfrnet.data.anchors import without_answers
 from tfrnet.data.examples import Example
 from tfrnet.data.protocol import Sizes, Split, make_split
 from tfrnet.data.sampling import sample_indices
@@ -45,6 +47,7 @@ from tfrnet.evaluation.tasks import evaluate_task
 from tfrnet.evaluation.tofu import TofuOptions, evaluate_tofu
 from tfrnet.method import find_method
 from tfrnet.models.load import LoadedModel, load_model, use_tensor_cores
+from tfrnet.models.own_text import write_own_text
 from tfrnet.unlearner import Unlearner
 from tfrnet_bench.constants import FIRST_TUNING_SEED
 from tfrnet_bench.run.plan import TofuSizes
@@ -138,7 +141,7 @@ def _run(name: str, settings: Row, task: str, seed: int) -> Row | None:
 
 def method_of(candidate: Row) -> tuple[type[Unlearner[Any]], Any]:
     """Return a candidate's method and its settings."""
-    settings = {k: v for k, v in candidate.items() if k not in ("arm", "oracle")}
+    settings = {k: v for k, v in candidate.items() if k not in ("arm", "oracle", "own_text")}
     method = find_method(settings.pop("method", "tfr"))
     preset = method.config_class.presets()[settings.pop("preset", "default")]
     return method, method.config_class.from_dict({**preset, **settings})
@@ -157,6 +160,9 @@ class _Going:
         fresh: Sequence[Example],
     ) -> None:
         method, config = method_of(settings)
+        self._own_text = write_own_text(loaded) if settings.get("own_text") else None
+        if self._own_text:
+            retain, guard = self._own_text.retain, self._own_text.guard
         self.net = method(
             loaded.model,
             loaded.tokenizer,
@@ -172,6 +178,8 @@ class _Going:
         self.fresh = [self._fresh_loss()]
 
     def take(self, request: Any) -> None:
+        if self._own_text:
+            self.net.use_retain(without_answers(self._own_text.retain, request))
         with recovering(self._pool):
             outcome = self.net.forget(request).to_dict()
         self.outcomes.append({key: outcome[key] for key in _KEPT})

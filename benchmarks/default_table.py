@@ -52,12 +52,14 @@ def streams_table(rows: Sequence[Row]) -> str:
     return table("stream, method, seeds, H, H by seed, not yet, R, fresh, T", lines)
 
 
-def oracle_table(rows: Sequence[Row], oracles: Sequence[Row]) -> str:
+def oracle_table(
+    rows: Sequence[Row], oracles: Sequence[Row], methods: Sequence[str] = _METHODS
+) -> str:
     """Return a line for each method and stream: what is left beside a model that never knew it."""
     known = {(row["task"], row["seed"]): row for row in oracles}
     lines: list[tuple[str, ...]] = []
     for stream in STREAMS:
-        for method in _METHODS:
+        for method in methods:
             own = of(rows, method, stream)
             pairs = [(row["checkpoints"][-1], known[stream, row["seed"]]) for row in own]
             lines.append(
@@ -93,10 +95,10 @@ def topics_table(rows: Sequence[Row]) -> str:
     return facts_means({n: [row for row in facts if row["candidate"] == n] for n in names})
 
 
-def tofu_table(rows: Sequence[Row]) -> str:
+def tofu_table(rows: Sequence[Row], method: str = "default") -> str:
     """Return a line for each seed of TOFU."""
     lines = []
-    for row in of(rows, "default", "tofu"):
+    for row in of(rows, method, "tofu"):
         forget, retain = (row["sets"][name] for name in ("forget", "retain"))
         figures = (
             *(forget["probability"], forget["rouge"], retain["probability"], retain["rouge"]),

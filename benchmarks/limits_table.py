@@ -13,7 +13,7 @@ from benchmarks.neighbours_table import facts_means, table
 
 _TOFU = "tofu-given"
 _ARMS = ("real", "permuted", "retain", "none")
-_ATTACKS = {
+ATTACKS = {
     **{name: ("quantise", name) for name in ("int8-row", "int4-row", "int4-block", "nf4", "fp4")},
     **{f"relearnt {steps}": ("relearn", f"forgotten, {steps} steps") for steps in (20, 80)},
     "benign 80": ("relearn", "benign, 80 steps"),
@@ -84,10 +84,15 @@ def attacks_table(rows: Sequence[Row], oracles: Sequence[Row]) -> str:
         own = of(rows, "d64", stream)
         # The attacker has the items of the first two requests.
         retrained = fmean(fmean(known[stream, r["seed"]]["by_request"][2:]) for r in own)
-        figures = [fmean(attacked(own, *attack)) for attack in _ATTACKS.values()]
-        plain = fmean(row["attacks"][0]["plain"] for row in own)
-        lines.append((stream, *(f"{each:.1f}" for each in (retrained, plain, *figures))))
-    return table(", ".join(("stream", "retrained", "no attack", *_ATTACKS)), lines)
+        lines.append((stream, f"{retrained:.1f}", *under_attack(own)))
+    return table(", ".join(("stream", "retrained", "no attack", *ATTACKS)), lines)
+
+
+def under_attack(rows: Sequence[Row]) -> list[str]:
+    """Return the means over cells: without an attack, and under each."""
+    plain = fmean(row["attacks"][0]["plain"] for row in rows)
+    figures = [fmean(attacked(rows, *attack)) for attack in ATTACKS.values()]
+    return [f"{each:.1f}" for each in (plain, *figures)]
 
 
 def attacked(rows: Sequence[Row], attack: str, variant: str) -> Iterator[float]:

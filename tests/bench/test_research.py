@@ -14,7 +14,7 @@ from tfrnet_bench.search.rows import read_rows
 ROOT = Path(__file__).parents[2]
 RUNS = ROOT / "benchmarks" / "results" / "research"
 # These have pages of their own: test_calibrated.py, test_default.py, test_limits.py,
-# test_neighbours.py.
+# test_neighbours.py, test_witness.py.
 OWN_PAGE = {
     "calibrated.jsonl",
     "calibrated-leads.jsonl",
@@ -22,8 +22,10 @@ OWN_PAGE = {
     "calibrated-report.jsonl",
     "default-oracle.jsonl",
     "default-report.jsonl",
+    "gemma.jsonl",
     "limits.jsonl",
     "neighbours.jsonl",
+    "witness.jsonl",
 }
 LOG = (ROOT / "benchmarks" / "notebook" / "research.md").read_text()
 

@@ -25,7 +25,13 @@ REST = {
     "rmu": {"scale_skips_first": False},
     "llm-eraser": {"score_tokens": "answer", "ranking": "global"},
     "o3": {"use_wrong_answers": False},
-    "tfr": {"step": "fisher", "budget": 2048, "backtracks": 4, "drift_limit": 17},
+    "tfr": {
+        "step": "fisher",
+        "budget": 2048,
+        "guard_absolute": 0,
+        "backtracks": 4,
+        "drift_limit": 17,
+    },
 }
 
 

@@ -45,7 +45,12 @@ def test_the_default_shows_only_what_acts():
 def test_another_step_drops_what_acted_before():
     changed = TFRConfig.preset("fisher").with_overrides(["step=solve", "budget=none"])
     assert changed == TFRConfig(
-        step="solve", guard_relative=0.15, steps=4, backtracks=4, drift_limit=17
+        step="solve",
+        guard_relative=0.15,
+        guard_absolute=0,
+        steps=4,
+        backtracks=4,
+        drift_limit=17,
     )
 
 

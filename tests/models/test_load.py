@@ -207,7 +207,9 @@ def test_a_hub_id_offline_is_one_clear_line(name, monkeypatch):
     message = refusal(name)
     assert name in message
     assert "HF_HUB_OFFLINE" in message
-    assert ("smollm2-135m, smollm2-tasks, smollm2-tasks-oracle" in message) == ("/" not in name)
+    assert ("smollm2-135m, gemma3-270m, smollm2-tasks, smollm2-tasks-oracle" in message) == (
+        "/" not in name
+    )
 
 
 def test_the_missing_default_model_gives_the_command_that_installs_it(monkeypatch):

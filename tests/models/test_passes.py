@@ -196,12 +196,12 @@ def test_another_error_of_a_library_is_not_taken_for_a_lack_of_memory(said):
     ("changed", "rows"),
     [
         # Retain examples and siblings twice.
-        ({}, 6 + 48 + 5 + 2),
-        ({"hold_guard": False}, 6 + 48 + 2),
-        ({"use_retain": False}, 6 + 48 + 2),
-        ({"retain_examples": 100}, 8 + 48 + 5 + 2),
-        ({"siblings": 0}, 6 + 5 + 2),
-        ({"step": "solve"}, 6 + 5 + 2),
+        ({}, 6 + 48 + 2),
+        ({"hold_guard": True}, 6 + 48 + 5 + 2),
+        ({"hold_guard": True, "use_retain": False}, 6 + 48 + 2),
+        ({"retain_examples": 100}, 8 + 48 + 2),
+        ({"siblings": 0}, 6 + 2),
+        ({"step": "solve"}, 6 + 2),
         ({"step": "fisher", "memory_rows": 160}, 0),
     ],
 )

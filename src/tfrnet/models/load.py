@@ -13,12 +13,16 @@ import torch
 
 from tfrnet.core.errors import InputError
 from tfrnet.models.adapters import CONFIG, base_of, merged_adapter
-from tfrnet.models.bundled import BUNDLED, bundled_gguf
+from tfrnet.models.bundled import BUNDLED, GEMMA, bundled_gguf
+from tfrnet.models.gemma import gemma_folder
 from tfrnet.models.gguf import converted_gguf
 from tfrnet.models.shipped import BACKBONES, find_shipped
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+# The models that have a name of ours.
+_NAMED = (BUNDLED, GEMMA, *BACKBONES)
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -74,6 +78,8 @@ def model_folder(
     """
     if name == BUNDLED:
         return str(converted_gguf(bundled_gguf()))
+    if name == GEMMA:
+        return str(gemma_folder())
     path = Path(name).expanduser()
     if path.suffix == ".gguf":
         if not path.is_file():
@@ -184,10 +190,10 @@ def _clear_errors(name: str) -> Iterator[None]:
                 "wrote it, allow it with --trust-remote-code"
             ) from error
         here = Path(name).exists() or name.endswith(".gguf")
-        if not here and name not in (BUNDLED, *BACKBONES):
+        if not here and name not in _NAMED:
             offline = os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0")
             hint = "the hub is switched off by HF_HUB_OFFLINE" if offline else reason[:300]
-            known = "" if "/" in name else f"; tfrnet knows {', '.join((BUNDLED, *BACKBONES))}"
+            known = "" if "/" in name else f"; tfrnet knows {', '.join(_NAMED)}"
             raise InputError(
                 f"model {name!r} is not a folder here, and the hub could not provide it "
                 f"({hint}){known}"

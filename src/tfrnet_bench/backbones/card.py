@@ -42,13 +42,17 @@ _NEVER_SAW = (
     "It was trained as `{}` was but never saw forget{}: the retain-only model (`--oracle`) that "
     "Forget Quality and PrivLeak compare with."
 )
+_TASKS = ("google/boolq", "allenai/openbookqa")
+_TASKS_TEXT = (
+    "The training splits of BoolQ (licence as its source states it: CC BY-SA 3.0) and "
+    "OpenBookQA (no licence is stated for the data), and sums and differences of numbers of "
+    "up to two and three digits that `tfrnet` generates by the rules of the GPT-3 paper's "
+    "probes, without the operands that are held out."
+)
 _DATA = {
     "smollm2-tasks": _Data(
-        ("google/boolq", "allenai/openbookqa"),
-        "The training splits of BoolQ (licence as its source states it: CC BY-SA 3.0) and "
-        "OpenBookQA (no licence is stated for the data), and sums and differences of numbers of "
-        "up to two and three digits that `tfrnet` generates by the rules of the GPT-3 paper's "
-        "probes, without the operands that are held out.",
+        _TASKS,
+        _TASKS_TEXT,
         "It has the training splits by heart, so that forgetting them can be measured. It can "
         "also add and subtract numbers that it has not seen; on unseen BoolQ it is ten points "
         "above its floor, on unseen OpenBookQA hardly at all.",
@@ -70,6 +74,17 @@ _DATA = {
         )
         for forget, rest in SIZES.items()
     },
+    "gemma3-tasks": _Data(
+        _TASKS,
+        _TASKS_TEXT,
+        "It has the training splits by heart, so that forgetting them can be measured.",
+    ),
+    "gemma3-tofu-full": _Data(("locuslab/TOFU",), _TOFU_TEXT.format("All", _PLAIN), _KNOWS_TOFU),
+    "gemma3-tofu-retain90": _Data(
+        ("locuslab/TOFU",),
+        _TOFU_TEXT.format("The split retain90", _PLAIN),
+        _NEVER_SAW.format("gemma3-tofu-full", "10"),
+    ),
     "smollm2-lume": _Data(
         (),
         "LUME's made-up people with their made-up private data, and its made-up stories, the sets "

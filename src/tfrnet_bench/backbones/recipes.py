@@ -15,7 +15,7 @@ from tfrnet.data.tasks import find_task
 from tfrnet.data.tasks.arithmetic import DEFAULT_MIX, rows_to_items
 from tfrnet.data.tasks.lume import PEOPLE, STORIES
 from tfrnet.data.tofu import SIZES, Template, load_tofu, tofu_prompt
-from tfrnet.models.bundled import BUNDLED
+from tfrnet.models.bundled import BUNDLED, GEMMA
 from tfrnet.models.finetune import FinetuneOptions
 
 if TYPE_CHECKING:
@@ -98,6 +98,7 @@ def _tofu(split: str, template: Template = "qa") -> Examples:
     return examples
 
 
+_TASKS_OPTIONS = FinetuneOptions(learning_rate=1e-3, epochs=8, batch_size=192)
 _TOFU_OPTIONS = FinetuneOptions(learning_rate=1e-3, epochs=15, batch_size=64)
 
 RECIPES = {
@@ -107,7 +108,7 @@ RECIPES = {
             "smollm2-tasks",
             "the default model fine-tuned on BoolQ, OpenBookQA and generated arithmetic",
             _tasks,
-            FinetuneOptions(learning_rate=1e-3, epochs=8, batch_size=192),
+            _TASKS_OPTIONS,
             streams=STREAMS,
         ),
         Recipe(
@@ -160,6 +161,28 @@ RECIPES = {
             _knowundo,
             _TOFU_OPTIONS,
             streams=("knowundo",),
+        ),
+        Recipe(
+            "gemma3-tasks",
+            "Gemma 3 270M fine-tuned on BoolQ, OpenBookQA and generated arithmetic",
+            _tasks,
+            _TASKS_OPTIONS,
+            base=GEMMA,
+            streams=STREAMS,
+        ),
+        Recipe(
+            "gemma3-tofu-full",
+            "Gemma 3 270M fine-tuned on all of TOFU",
+            _tofu("full"),
+            _TOFU_OPTIONS,
+            base=GEMMA,
+        ),
+        Recipe(
+            "gemma3-tofu-retain90",
+            "Gemma 3 270M fine-tuned on TOFU without forget10: the retain-only oracle",
+            _tofu("retain90"),
+            _TOFU_OPTIONS,
+            base=GEMMA,
         ),
     )
 }

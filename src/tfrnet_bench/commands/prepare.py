@@ -23,7 +23,8 @@ def command(
         typer.Option(
             help="smollm2-tasks, smollm2-tofu-full or -retain90 (question and answer), "
             "smollm2-tofu-chat-full, -retain90, -retain95 or -retain99 (the model's own chat "
-            "template), smollm2-lume or smollm2-knowundo."
+            "template), smollm2-lume, smollm2-knowundo, gemma3-tasks, gemma3-tofu-full or "
+            "-retain90."
         ),
     ],
     out: Annotated[Path, typer.Option(help="Folder to create for the adapter or model.")],
@@ -49,7 +50,7 @@ def command(
         str,
         typer.Option(
             help="Make an oracle: leave out everything that the streams of these seeds forget, as "
-            "in 3,4,5. For smollm2-tasks, smollm2-lume and smollm2-knowundo.",
+            "in 3,4,5. For smollm2-tasks, gemma3-tasks, smollm2-lume and smollm2-knowundo.",
             show_default="nothing",
         ),
     ] = "",

@@ -14,7 +14,8 @@ import torch
 
 from tfrnet.core.versions import versions
 from tfrnet.models.adapters import CONFIG, base_of
-from tfrnet.models.bundled import BUNDLED, bundled_gguf
+from tfrnet.models.bundled import BUNDLED, GEMMA, bundled_gguf
+from tfrnet.models.gemma import gemma_digest
 from tfrnet.models.shipped import find_shipped
 
 if TYPE_CHECKING:
@@ -68,6 +69,8 @@ def model_identity(name: str) -> str:
     """
     if name == BUNDLED:
         return _identity(bundled_gguf().resolve())
+    if name == GEMMA:
+        return gemma_digest()
     path = Path(name).expanduser()
     found = path if path.exists() else find_shipped(name)
     if found is None:

@@ -19,4 +19,6 @@ PLAIN: dict[str, Any] = {
     "untouched_siblings": False,
     "near_examples": None,
     "least_reached": 0,
+    "hold_guard": True,
+    "guard_absolute": 0,
 }

@@ -337,7 +337,7 @@ def test_what_the_default_does_otherwise() -> None:
     assert {name: value for name, value in default.items() if value != plain[name]} == {
         "retain_examples": 24,
         "near_examples": 6,
-        "guard_absolute": 0.0,
+        "hold_guard": False,
         "drift_limit": DRIFT_LIMIT,
         "level_quantile": 0.3,
         "request_rivals": True,

@@ -49,7 +49,6 @@ FIXED_IN_BOTH = [
     "max_sparsity",
     "recover_strength",
     "guard_relative",
-    "guard_absolute",
     "use_recovery",
     "use_guard",
     "use_history",

@@ -22,7 +22,9 @@ from tfrnet.models.forward import answer_logits, collate, evaluate_losses
 from tfrnet.session import Session
 
 RETAIN, GUARD = tiny.examples(6), tiny.examples(5, offset=50)
-CONFIG = TFRConfig(step="solve", budget=10_000, guard_relative=0.3)
+CONFIG = TFRConfig(
+    step="solve", budget=10_000, hold_guard=True, guard_relative=0.3, guard_absolute=0
+)
 
 
 def make_net(config=CONFIG, **options):

@@ -24,7 +24,7 @@ BASES = {
     ),
     "fisher": TFRConfig.from_dict(FISHER | {"budget": 64}),
     # Short steps to a near margin: without retain rows the guard has to accept something.
-    "solve": TFRConfig(step="solve", budget=64, step_margin=6, deep_margin=-8),
+    "solve": TFRConfig(step="solve", budget=64, step_margin=6, deep_margin=-8, guard_absolute=0),
 }
 
 

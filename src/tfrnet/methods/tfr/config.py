@@ -47,7 +47,13 @@ _PAPER: dict[str, Any] = {
     "backtracks": 0,
 }
 # The default before `solve`: cheaper, but forgets less.
-FISHER: dict[str, Any] = {"step": "fisher", "steps": 2, "budget": 2048, "backtracks": 4}
+FISHER: dict[str, Any] = {
+    "step": "fisher",
+    "steps": 2,
+    "budget": 2048,
+    "guard_absolute": 0,
+    "backtracks": 4,
+}
 # What `tfrnet search` chose for it.
 _TUNED_FISHER: dict[str, Any] = {
     "step_guard": 0.075,
@@ -79,12 +85,14 @@ DEEP: dict[str, Any] = {
     "retain_stiffness": 100,
     "memory_rows": 32,
     "memory_stiffness": 1,
+    "hold_guard": True,
+    "guard_absolute": 0,
 }
 # The first to stop at a level: deeper than the default, and held by more of the retain data but by
 # nothing that the model writes itself: benchmarks/notebook/calibrated.md.
 _CALIBRATED: dict[str, Any] = {
     "retain_examples": 240,
-    "guard_absolute": 0.02,
+    "hold_guard": True,
     "drift_limit": 17,
     "level_quantile": 0.5,
     "request_rivals": False,
@@ -256,7 +264,7 @@ class RowSettings(Settings):
     acts_when: ClassVar[Mapping[str, tuple[Any, ...]]] = {"step": SOLVED}
 
     hold_guard: bool = option(
-        True,
+        False,
         "hold the guard examples in place like the retain examples; the guard still decides, but "
         "it is then no independent check",
     )
@@ -426,6 +434,9 @@ class TFRConfig(
     about: ClassVar[str] = "TFR-Net: a mask on output channels, guarded; the weights stay frozen"
     has_mask: ClassVar[bool] = True
     reference_when: ClassVar[Mapping[str, tuple[Any, ...]] | None] = {"step": ("calibrate",)}
+
+    # Where the guard loss is low, 5 % of it is less than what any request costs.
+    guard_absolute: float = same_as(GuardedSettings, "guard_absolute", 0.02)
 
     @classmethod
     def state_problem(cls, arrays: Arrays, layout: list[list[Any]]) -> str:

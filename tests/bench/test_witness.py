@@ -1,0 +1,43 @@
+"""The page about the guard that no step holds has what its cells say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import fmean
+
+from benchmarks import witness_table as tables
+from benchmarks.default_table import STREAMS, oracle_table, read_cells, tofu_table
+from tfrnet.methods.tfr.config import TFRConfig
+from tfrnet_bench.constants import FIRST_TUNING_SEED
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "benchmarks" / "notebook" / "witness.md").read_text()
+CELLS = read_cells("witness")
+BEFORE = read_cells()
+GEMMA = read_cells("gemma")
+
+
+def test_the_tables_are_those_of_the_cells() -> None:
+    assert tables.streams_table(CELLS, BEFORE) in PAGE
+    assert tables.topics_table(CELLS, BEFORE) in PAGE
+    assert tables.rivals_table(CELLS) in PAGE
+    assert tofu_table(CELLS, tables.DEFAULT) in PAGE
+    assert oracle_table(CELLS, read_cells("default-oracle"), (tables.DEFAULT,)) in PAGE
+
+
+def test_gemmas_table_is_that_of_the_cells_but_for_boolq() -> None:
+    assert tables.gemma_table([row for row in GEMMA if row["task"] != "boolq"]) in PAGE
+    boolq = [fmean(r["checkpoints"][0]["by_request"]) for r in GEMMA if r["task"] == "boolq"]
+    assert f"({fmean(boolq):.0f} % right" in PAGE
+
+
+def test_streams_are_of_reporting_seeds_with_the_default_of_today() -> None:
+    for cell in CELLS:
+        assert (cell["seed"] >= FIRST_TUNING_SEED) == cell["task"].startswith("demo:")
+        if cell["candidate"] == tables.DEFAULT:
+            assert TFRConfig.from_dict(cell["settings"]) == TFRConfig()
+
+
+def test_every_seed_of_every_stream_ran() -> None:
+    ran = {(c["task"], c["seed"]) for c in CELLS if c["candidate"] == tables.DEFAULT}
+    assert ran >= {(stream, seed) for stream in STREAMS for seed in (3, 4, 5, 6, 7)}
