@@ -26,6 +26,7 @@ def routes() -> FastAPI:
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,  # to an address made of the caller's Host
         lifespan=_until_stopped,
     )
     answer_with_problems(app)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +23,7 @@ from tfrnet.serve.tokens import ANYBODY, TokenFile
 
 # Always answered, so that whoever watches over the service can tell overload from death.
 _OPEN = ("/healthz", "/readyz")
-_LOCAL_NAMES = ("localhost", "127.0.0.1", "::1", "testserver")
+_LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 _METHODS = ("GET", "POST", "HEAD", "OPTIONS", "PUT", "PATCH", "DELETE")
 # So many callers are remembered for their rates.
 _MOST_CALLERS = 10_000
@@ -34,6 +34,7 @@ class Limits:
     """How much is too much."""
 
     under_way: int = 512  # requests at once
+    of_one: int = 384  # of these, of one caller: others find room
     body: int = 1 << 20  # bytes
     body_seconds: float = 30.0
     rate: float = 100.0  # requests a second, of one caller
@@ -79,6 +80,7 @@ class Gate:
         self._metrics = metrics
         self._rates = Rates(limits.rate, limits.burst)
         self._under_way = 0
+        self._of_callers: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -96,8 +98,11 @@ class Gate:
             await send(message)
 
         self._under_way += 1
+        who = ""
         try:
-            ready = await self._checked(scope, receive)
+            who = self._identify(scope)
+            self._of_callers[who] += 1
+            ready = await self._checked(scope, who, receive)
             await self._app(scope, ready, noting)
         except Exception as error:
             # The app has answered and written it down.
@@ -109,36 +114,40 @@ class Gate:
             await response(problem)(scope, receive, noting)
         finally:
             self._under_way -= 1
+            self._of_callers -= Counter({who: 1})  # which forgets those who are at 0
             self._note(scope, status or 499, time.perf_counter() - start)
 
-    async def _checked(self, scope: Scope, receive: Receive) -> Receive:
-        headers = {name.lower(): value for name, value in scope["headers"]}
-        if scope["path"].removeprefix(scope.get("root_path", "")) in _OPEN:
-            scope.setdefault("state", {})["caller"] = None
+    async def _checked(self, scope: Scope, who: str, receive: Receive) -> Receive:
+        if not who:
             return receive
-        self._identify(scope, headers)
-        if self._under_way > self._limits.under_way:
+        limits = self._limits
+        if self._under_way > limits.under_way or self._of_callers[who] > limits.of_one:
             raise busy("too many calls at once; try again later")
-        self._refuse_rate(scope)
-        return await self._whole_body(headers, receive)
+        if wait := self._rates.wait(who):
+            raise busy("too many calls in a short time; try again later", 429, math.ceil(wait))
+        return await self._whole_body(_headers(scope), receive)
 
-    def _identify(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
-        """Find out who it is; what they may do is asked where it is done."""
+    def _identify(self, scope: Scope) -> str:
+        """Find out who it is, and return a name to count them by; none where all are answered.
+
+        What they may do is asked where it is done.
+        """
         state = scope.setdefault("state", {})
+        state["caller"] = None
+        if scope["path"].removeprefix(scope.get("root_path", "")) in _OPEN:
+            return ""
+        headers = _headers(scope)
         if self._tokens is None:
             if self._local_only:
                 _refuse_elsewhere(headers)
             state["caller"] = ANYBODY
-            return
-        kind, _, secret = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
-        state["caller"] = self._tokens.find(secret.strip()) if kind.lower() == "bearer" else None
-
-    def _refuse_rate(self, scope: Scope) -> None:
-        caller = scope["state"]["caller"]
+        else:
+            kind, _, secret = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
+            if kind.lower() == "bearer":
+                state["caller"] = self._tokens.find(secret.strip())
+        caller = state["caller"]
         address = (scope.get("client") or ("",))[0]
-        wait = self._rates.wait(caller.name if caller and caller.name else f"@{address}")
-        if wait:
-            raise busy("too many calls in a short time; try again later", 429, math.ceil(wait))
+        return caller.name if caller and caller.name else f"@{address}"
 
     async def _whole_body(self, headers: dict[bytes, bytes], receive: Receive) -> Receive:
         """Read the body, within its limits, and hand it on as one."""
@@ -186,6 +195,10 @@ class Gate:
             seconds=round(seconds, 4),
             caller=caller.name if caller else None,
         )
+
+
+def _headers(scope: Scope) -> dict[bytes, bytes]:
+    return {name.lower(): value for name, value in scope["headers"]}
 
 
 def _refuse_elsewhere(headers: dict[bytes, bytes]) -> None:

@@ -215,11 +215,7 @@ class Queue:
         name = submission.request.id
         approval = "waiting" if self._needs_approval else "not_needed"
         with self._database.transaction() as connection:
-            (waiting,) = connection.execute(
-                "SELECT COUNT(*) FROM requests WHERE state = 'pending'"
-            ).fetchone()
-            if waiting >= self._most:
-                raise QueueFullError
+            self._refuse_more(connection)
             connection.execute(
                 "INSERT INTO requests (id, state, approval, body_digest, digest, words, examples, "
                 "received, due, callbacks, submitted_by) VALUES (?, 'pending', ?, ?, ?, ?, ?, ?, "
@@ -245,21 +241,31 @@ class Queue:
         """Put an ended request at the end of the queue, with its words."""
         words = self._vault.lock(submission.request.to_dict(), known.id)
         with self._database.transaction() as connection:
+            self._refuse_more(connection)
             connection.execute(
                 "UPDATE requests SET number = (SELECT MAX(number) + 1 FROM requests), "
                 "state = 'pending', approval = ?, words = ?, received = ?, due = ?, "
-                "started = NULL, ended = NULL, reason = '', outcome = NULL WHERE id = ?",
+                "started = NULL, ended = NULL, reason = '', outcome = NULL, submitted_by = ?, "
+                "decided_by = '' WHERE id = ?",
                 (
                     "waiting" if self._needs_approval else "not_needed",
                     words,
                     self._now(),
                     submission.due,
+                    submission.by,
                     known.id,
                 ),
             )
             event = self._record(connection, known.id, "queued", {"again": True})
         self._announce(event)
         return self.find(known.id)
+
+    def _refuse_more(self, connection: sqlite3.Connection) -> None:
+        (waiting,) = connection.execute(
+            "SELECT COUNT(*) FROM requests WHERE state = 'pending'"
+        ).fetchone()
+        if waiting >= self._most:
+            raise QueueFullError
 
     # A request's way
 

@@ -9,6 +9,7 @@ import os
 import resource
 import signal
 import socket
+from http import HTTPStatus
 from types import FrameType
 from typing import Any
 
@@ -27,17 +28,23 @@ _HEAD_SECONDS = 15.0
 _REFUSED_SECONDS = 2.0
 # So long a client may leave unread what it has asked for.
 _UNREAD_SECONDS = 60.0
+# So many bytes are taken at once: a body in tiny pieces takes long, and others have their turn.
+_AT_ONCE = 16_384
 # Files that are open besides connections: the service's own, and connections about to be closed.
 _OTHER_FILES = 12_000
 
 
-def _refusal() -> bytes:
-    body = json.dumps(body_of(503, "too many connections; try again later")).encode()
-    head = (
-        f"HTTP/1.1 503 Service Unavailable\r\nContent-Type: {MEDIA_TYPE}\r\n"
-        f"Retry-After: {RETRY_SECONDS}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-    )
-    return head.encode() + body
+def _last_words(status: int, detail: str, *headers: str) -> bytes:
+    """Return an answer after which a connection is closed."""
+    body = json.dumps(body_of(status, detail)).encode()
+    head = [
+        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}",
+        f"Content-Type: {MEDIA_TYPE}",
+        f"Content-Length: {len(body)}",
+        *headers,
+        "Connection: close",
+    ]
+    return "\r\n".join(head).encode() + b"\r\n\r\n" + body
 
 
 class Connection(H11Protocol):
@@ -51,6 +58,8 @@ class Connection(H11Protocol):
     def connection_made(self, transport: Any) -> None:
         """Count the connection."""
         super().connection_made(transport)
+        if hasattr(transport, "max_size"):
+            transport.max_size = _AT_ONCE
         self._is_refused = len(self.connections) > self.most
         if self._is_refused:
             # Told once it has asked, so that it can hear it; or soon, if it does not ask.
@@ -87,6 +96,12 @@ class Connection(H11Protocol):
         self._unread = None
         super().resume_writing()
 
+    def send_400_response(self, msg: str) -> None:
+        """Say that this is not HTTP, unless an answer is under way."""
+        if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
+            self.transport.write(_last_words(400, "this is not HTTP, or its headers are too large"))
+        self.transport.close()
+
     def on_response_complete(self) -> None:
         """Go on to the next request on the connection."""
         self._wait(None)
@@ -94,7 +109,8 @@ class Connection(H11Protocol):
 
     def _turn_away(self) -> None:
         if not self.transport.is_closing():
-            self.transport.write(_refusal())
+            detail = "too many connections; try again later"
+            self.transport.write(_last_words(503, detail, f"Retry-After: {RETRY_SECONDS}"))
             self.transport.close()
 
     def _wait(self, seconds: float | None) -> None:

@@ -69,8 +69,8 @@ class TokenFile:
         except (OSError, InputError):
             if self._stamp is None:
                 raise
-            # A file that has gone or cannot be read lets nobody in.
-            self._tokens = {}
+            # A file that has gone or cannot be read lets nobody in; the same one may come back.
+            self._tokens, self._stamp = {}, (0, 0, 0)
 
 
 def read_tokens(path: Path) -> list[Token]:

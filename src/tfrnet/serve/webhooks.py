@@ -45,25 +45,25 @@ class Addresses:
 
     def refuse(self, url: str) -> SplitResult:
         """Raise if an address is wrong or points, as far as it can be seen, to where it may not."""
+        if not (url.isascii() and url.isprintable()) or " " in url:
+            raise RefusedError("a callback URL must be ASCII; other characters as %XX or xn--")
         try:
             parts = urlsplit(url)
             port_is_fine = parts.port is None or 0 < parts.port < 65536
         except ValueError:
             raise RefusedError("a callback URL is not a URL") from None
         host = (parts.hostname or "").lower()
-        if parts.scheme not in _PORTS or not host or not port_is_fine or parts.username:
+        if parts.scheme not in _PORTS or not host or not port_is_fine or "@" in parts.netloc:
             raise RefusedError("a callback URL must be https://HOST/..., without a user name")
         if host in self._allowed:
             return parts
         if parts.scheme != "https":
             raise RefusedError("a callback URL must begin with https://")
-        if host == "localhost" or host.endswith((".localhost", ".local", ".internal")):
+        name = host.rstrip(".")
+        if name == "localhost" or name.endswith((".localhost", ".local", ".internal")):
             raise RefusedError(_PRIVATE)
-        try:
-            address = ipaddress.ip_address(host)
-        except ValueError:
-            return parts
-        if not _is_public(address):
+        address = _written_address(name)
+        if address and not _is_public(address):
             raise RefusedError(_PRIVATE)
         return parts
 
@@ -81,9 +81,25 @@ class Addresses:
 _PRIVATE = "a callback URL must not point to this machine or a private network"
 
 
-def _is_public(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-    mapped = getattr(address, "ipv4_mapped", None)
-    return (mapped or address).is_global and not (mapped or address).is_multicast
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+# Of IPv6, what is handed out to networks, without addresses of IPv4 in disguise (6to4).
+_UNICAST, _DISGUISED = ipaddress.ip_network("2000::/3"), ipaddress.ip_network("2002::/16")
+
+
+def _is_public(address: Address) -> bool:
+    if isinstance(address, ipaddress.IPv6Address):
+        return address.is_global and address in _UNICAST and address not in _DISGUISED
+    return address.is_global and not address.is_multicast
+
+
+def _written_address(host: str) -> Address | None:
+    """Return the address that a host is written as, also as 127.1, 0x7f000001 or 2130706433."""
+    with suppress(ValueError):
+        return ipaddress.ip_address(host)
+    with suppress(OSError):
+        return ipaddress.IPv4Address(socket.inet_aton(host))
+    return None
 
 
 def signature(secret: bytes, timestamp: str, body: bytes) -> str:
@@ -201,7 +217,8 @@ class Deliveries:
             result = "delivered" if 200 <= status < 300 else "failed"
         except RefusedError:
             result = "refused"
-        except (OSError, ValueError, http.client.HTTPException):
+        except Exception:
+            # Whatever an address and who answers there bring about: the others are told.
             result = "failed"
         self._count(result)
         last = result == "failed" and attempts + 1 >= _MOST_ATTEMPTS

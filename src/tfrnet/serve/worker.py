@@ -96,6 +96,8 @@ class Worker:
         done: Future[int] = Future()
         with self._changed:
             self._tasks.append((task, done))
+            if self._stopping:
+                self._refuse_tasks()
             self._changed.notify()
         return done
 
@@ -164,6 +166,7 @@ class Worker:
     def _refuse_tasks(self) -> None:
         for _, done in self._tasks:
             done.set_exception(StateError("the service is stopping"))
+        self._tasks = []
 
     def _work(self, entry: Entry) -> None:
         """Apply one request, and say how it ended; what cannot be written now is tried again."""

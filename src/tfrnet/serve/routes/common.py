@@ -12,6 +12,9 @@ from tfrnet.serve.problems import Problem
 from tfrnet.serve.service import Service
 from tfrnet.serve.tokens import Scope, Token
 
+# The largest number that a database holds.
+MOST = 2**63 - 1
+
 
 def service_of(request: Request) -> Service:
     """Return the service that an app was built for."""

@@ -15,7 +15,7 @@ from fastapi.responses import HTMLResponse, StreamingResponse
 from tfrnet.audit.figures import Figures
 from tfrnet.serve.certificates import issue_certificate
 from tfrnet.serve.queue import Entry, State
-from tfrnet.serve.routes.common import TheService, event_text, needs
+from tfrnet.serve.routes.common import MOST, TheService, event_text, needs
 from tfrnet.serve.schema import DenyIn, RequestIn, RequestOut, RequestPage
 from tfrnet.serve.service import Primary, Service, told
 from tfrnet.serve.tokens import Token
@@ -32,7 +32,7 @@ _ENDED = ("completed", "rejected", "failed", "cancelled")
 Submitter = Annotated[Token, needs("submit")]
 Approver = Annotated[Token, needs("approve")]
 Reader = Annotated[Token, needs("read")]
-EventNumber = Annotated[int, Header(alias="Last-Event-ID", ge=0)]
+EventNumber = Annotated[int, Header(alias="Last-Event-ID", ge=0, le=MOST)]
 
 
 @router.post("/requests", status_code=202, summary="Ask for something to be forgotten")
@@ -54,7 +54,7 @@ def list_requests(
     service: TheService,
     caller: Reader,
     state: State | None = None,
-    after: Annotated[int, Query(ge=0)] = 0,
+    after: Annotated[int, Query(ge=0, le=MOST)] = 0,
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
 ) -> RequestPage:
     """Return requests in their order."""

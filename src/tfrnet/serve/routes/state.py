@@ -11,7 +11,7 @@ import tfrnet
 from tfrnet.core.errors import StateError
 from tfrnet.method_state import verify_state
 from tfrnet.serve.problems import Problem
-from tfrnet.serve.routes.common import TheService, needs
+from tfrnet.serve.routes.common import MOST, TheService, needs
 from tfrnet.serve.schema import (
     CheckOut,
     HistoryOut,
@@ -59,7 +59,7 @@ def state(service: TheService, caller: Reader) -> StateOut:
 def history(
     service: TheService,
     caller: Reader,
-    after: Annotated[int, Query(ge=0, description="Lines to skip.")] = 0,
+    after: Annotated[int, Query(ge=0, le=MOST, description="Lines to skip.")] = 0,
     limit: Annotated[int, Query(ge=1, le=1000)] = 1000,
 ) -> HistoryOut:
     """Return lines of the ledger, oldest first."""
