@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -10,17 +11,22 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import openai
 import pytest
 
 from tests import tiny
+from tests.browser import needed_playwright, open_browser
 from tests.serve.running import primary
 from tfrnet.serve.client import Client
 
 NGINX = shutil.which("nginx", path=os.environ.get("PATH", "") + ":/usr/sbin")
 LOCATION = Path(__file__).parents[2] / "packages" / "service" / "nginx-location.conf"
+needs_nginx = pytest.mark.skipif(
+    NGINX is None, reason="nginx is not installed: apt-get install nginx-light"
+)
 CONFIG = """
 daemon off;
 worker_processes 1;
@@ -71,7 +77,7 @@ def nginx(folder: Path, service: str) -> Iterator[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(NGINX is None, reason="there is no nginx on this machine")
+@needs_nginx
 def test_everything_works_behind_a_proxy(tmp_path: Path, tokenizer) -> None:
     (tmp_path / "nginx").mkdir()
     request = tiny.requests(1)[0]
@@ -94,6 +100,12 @@ def test_everything_works_behind_a_proxy(tmp_path: Path, tokenizer) -> None:
             assert events[0] == "queued"
             assert events[-1] in ("completed", "rejected")
         _assert_streams_come_in_pieces(client)
+        # What a caller says of its own address is not what the service counts by.
+        with httpx.stream(
+            "GET", f"{url}/v1/events", headers={"X-Forwarded-For": "203.0.113.9"}, trust_env=False
+        ):
+            gate: Any = running.server.config.app
+            assert "@203.0.113.9" not in gate._of_callers
         models = openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0).models.list()
         assert [model.id for model in models] == ["tiny", "tiny@0"]
         assert client.get("/nothing").headers["content-type"] == "application/problem+json"
@@ -105,3 +117,29 @@ def _assert_streams_come_in_pieces(client: httpx.Client) -> None:
         assert len(list(stream.iter_raw())) > 3
     with client.stream("GET", "/v1/events") as stream:
         assert next(stream.iter_lines()) == "event: hello"
+
+
+def test_continuous_integration_brings_nginx() -> None:
+    local = (Path(__file__).parents[2] / ".ci" / "run").read_text()
+    assert re.search("apt-get install .*nginx", local)
+
+
+@pytest.mark.slow
+@needs_nginx
+def test_the_dashboard_works_under_a_path(tmp_path: Path, tokenizer) -> None:
+    sync_api = needed_playwright()
+    (tmp_path / "nginx").mkdir()
+    with (
+        primary(tmp_path / "state", tokenizer, root_path="/tfrnet") as running,
+        nginx(tmp_path / "nginx", running.url) as url,
+        open_browser(sync_api) as browser,
+    ):
+        page = browser.new_page()
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(url)
+        page.locator("#live", has_text="live").wait_for()
+        running.submit(tiny.requests(1)[0])
+        page.locator("#way li", has_text="completed").wait_for()
+        page.close()
+    assert [each for each in asked if not each.startswith((url, "data:"))] == []
