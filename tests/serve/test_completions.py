@@ -58,6 +58,13 @@ def test_a_stream_is_the_same_text_in_pieces(client, untouched: LoadedModel) -> 
     assert chunks[-1].usage.completion_tokens == 12
 
 
+def test_a_stream_says_which_generation_answers_before_it_begins(client) -> None:
+    with client.completions.with_streaming_response.create(
+        model="tiny", prompt=PROMPT, max_tokens=2, stream=True
+    ) as answer:
+        assert answer.headers["x-tfrnet-generation"] == "0"
+
+
 def test_a_conversation_goes_through_the_template(client, untouched: LoadedModel) -> None:
     text = untouched.tokenizer.apply_chat_template(CHAT, add_generation_prompt=True, tokenize=False)
     expected = alone(untouched, text, 10)

@@ -181,6 +181,25 @@ def test_verify_and_roll_back_with_a_question_by_keyboard(page: Any, running: Ru
     row(page, "undone").get_by_text("rolled back").wait_for()
 
 
+def test_a_keyboard_reaches_everything(page: Any) -> None:
+    page.locator("#generation option").first.wait_for(state="attached")
+    reached = page.evaluate("() => { document.body.focus(); return []; }")
+    for _ in range(120):
+        page.keyboard.press("Tab")
+        focused = page.evaluate(
+            "() => { const e = document.activeElement; const style = getComputedStyle(e);"
+            " return [e.id || e.textContent, style.outlineStyle, e === document.body]; }"
+        )
+        if focused[2]:
+            break
+        assert focused[1] != "none", focused
+        reached.append(focused[0])
+    assert page.evaluate("document.activeElement === document.body"), "the focus is caught"
+    wanted = ["id", "example-prompt", "example-answer", "Submit", "prompt", "Compare"]
+    wanted += ["verify", "generation", "rollback"]
+    assert [each for each in reached if each in wanted] == wanted
+
+
 def test_it_fits_a_narrow_screen_and_the_dark(browser: Any, running: Running) -> None:
     for width, scheme in ((400, "light"), (400, "dark"), (1200, "dark")):
         page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)

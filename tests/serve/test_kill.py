@@ -22,6 +22,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tests import tiny
 from tests.serve.answers import alone
+from tests.serve.running import ENDED
 from tests.states import story, tensors
 from tfrnet.method_state import apply_state, verify_state
 from tfrnet.models.load import LoadedModel
@@ -166,6 +167,9 @@ def test_a_service_killed_five_times_under_load_applies_everything_once(
                 assert time.monotonic() < end, shown
                 time.sleep(0.05)
             states.append(shown["state"])
+            events = service.call("GET", f"/v1/requests/{request.id}/events", None, end).text
+            ends = re.findall(f"^event: ({'|'.join(ENDED)})$", events, re.MULTILINE)
+            assert ends == [shown["state"]]
         assert service.call("GET", "/v1/verify", None, end).json()["passed"]
         service.process.send_signal(signal.SIGTERM)
         assert service.process.wait(60) == 0

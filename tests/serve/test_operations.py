@@ -210,6 +210,13 @@ def test_an_error_of_ours_shows_no_stack(shared: Running, monkeypatch: pytest.Mo
     assert "passwd" not in shared.said.getvalue()
     failed = [line for line in shared.log() if line["event"] == "failed"]
     assert failed[-1]["error"] == "RuntimeError"
+    monkeypatch.undo()
+    wait_until(
+        lambda: (
+            'tfrnet_errors_total{where="http"}'
+            in httpx.get(f"{shared.url}/metrics", trust_env=False).text
+        )
+    )
 
 
 def test_a_slow_body_is_given_up(tmp_path: Path, tokenizer) -> None:
@@ -291,6 +298,7 @@ def test_metrics_and_logs(tmp_path: Path, tokenizer) -> None:
             assert line in text, line
         assert 'tfrnet_loss{of="guard",when="after"}' in text
         assert 'route="/v1/completions"' in text
+        assert "tfrnet_requests_overdue 0.0" in text
         said = running.log()
         ways = [line["what"] for line in said if line["event"] == "request"]
         assert ways == ["queued", "started", "completed"]
@@ -485,6 +493,33 @@ def test_the_commands_of_a_client(
     code, _, err = run("cancel", "request-3")
     assert code == 2
     assert err == "tfrnet: error: the request is completed, so this cannot be done now (409)\n"
+
+
+@pytest.mark.slow
+def test_the_commands_of_who_decides(
+    tmp_path: Path, tokenizer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "requests.jsonl"
+    path.write_text("".join(json.dumps(r.to_dict()) + "\n" for r in REQUESTS[:3]))
+    with primary(tmp_path / "state", tokenizer, ServiceOptions(approve=True)) as running:
+
+        def run(*arguments: object) -> tuple[int, str]:
+            code = run_main(("request", *arguments, "--url", running.url))
+            return code, capsys.readouterr().out
+
+        code, out = run("submit", path)
+        assert code == 0
+        assert out.count("pending, waiting for approval, 30 days left") == 3
+        assert run("deny", "request-0", "--reason", "no right") == (
+            0,
+            "request-0: cancelled, no right\n",
+        )
+        assert run("cancel", "request-1") == (0, "request-1: cancelled, cancelled on request\n")
+        code, out = run("approve", "request-2")
+        assert (code, out.split(",")[0]) == (0, "request-2: pending")
+        code, out = run("watch", "request-2")
+        assert (code, out.splitlines()[-1].split(",")[0]) == (0, "request-2: completed")
+        assert run("show", "request-0")[0] == 1
 
 
 def test_the_client_says_what_the_audit_found(

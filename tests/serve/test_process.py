@@ -1,16 +1,20 @@
-"""The service as a process: ended in the middle of a pass, and flooded with connections."""
+"""The service as a process: started, followed, ended in mid-pass, flooded with connections."""
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import resource
 import select
+import shlex
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import httpx
@@ -128,3 +132,148 @@ def test_ten_thousand_connections_at_once(tiny_folder: Path, tmp_path: Path) -> 
         for connection in connections:
             connection.close()
         service.kill()
+
+
+# Whoever asks another machine is told that there is none, and it is written down.
+OFFLINE = """
+import socket, sys
+from tfrnet.cli.main import main
+
+real_lookup, real_connect = socket.getaddrinfo, socket.socket.connect
+
+def refuse(host):
+    if host not in ("127.0.0.1", "localhost", "::1"):
+        print("asked another machine:", host, file=sys.stderr, flush=True)
+        raise OSError("no network")
+
+def lookup(host, *rest, **more):
+    refuse(host)
+    return real_lookup(host, *rest, **more)
+
+def connect(self, address):
+    if isinstance(address, tuple):
+        refuse(address[0])
+    return real_connect(self, address)
+
+socket.getaddrinfo, socket.socket.connect = lookup, connect
+sys.exit(main())
+"""
+
+
+@pytest.mark.slow
+def test_it_starts_without_internet_for_this_machine_alone_and_says_how_to_try_it(
+    tiny_folder: Path, tmp_path: Path
+) -> None:
+    retain, _ = data_files(tmp_path)
+    log = tmp_path / "log"
+    command = [sys.executable, "-c", OFFLINE, "serve"]
+    command += map(str, opening(tiny_folder, retain, tmp_path / "state"))
+    environment = {name: v for name, v in os.environ.items() if name != "HF_HUB_OFFLINE"}
+    with log.open("w") as stderr:
+        process = subprocess.Popen(
+            [*command, "--port", "0"],
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+            env=environment,
+        )
+    try:
+        assert process.stdout
+        dashboard, line = process.stdout.readline(), process.stdout.readline()
+        assert dashboard.startswith("dashboard"), log.read_text()[-2000:]
+        page = httpx.get(dashboard.split()[1], trust_env=False, timeout=60)
+        assert page.headers["content-type"].startswith("text/html")
+        words = shlex.split(line)
+        assert words[:2] == ["try", "curl"]
+        answer = subprocess.run(
+            ["curl", "--noproxy", "*", "--silent", *words[2:]], capture_output=True, timeout=60
+        )
+        assert json.loads(answer.stdout)["usage"]["completion_tokens"] > 0
+        listening = [
+            each.laddr.ip
+            for each in psutil.Process(process.pid).net_connections()
+            if each.status == psutil.CONN_LISTEN
+        ]
+        assert listening == ["127.0.0.1"]
+    finally:
+        process.kill()
+        process.wait()
+    assert "asked another machine" not in log.read_text()
+
+
+@pytest.mark.slow
+def test_a_replica_as_a_process_follows_one_that_is_killed(
+    tiny_folder: Path, tmp_path: Path
+) -> None:
+    retain, _ = data_files(tmp_path)
+    state, prompt = tmp_path / "state", REQUESTS[0].examples[0].prompt
+    service = Process(opening(tiny_folder, retain, state), tmp_path / "log")
+    replica = Process(["--follow", state, "--device", "cpu"], tmp_path / "replica-log")
+    try:
+
+        def generation(of: Process) -> str:
+            body = {"prompt": prompt, "max_tokens": 1, "temperature": 0}
+            return of.call("POST", "/v1/completions", body).headers["x-tfrnet-generation"]
+
+        assert generation(replica) == "0"
+        for request in REQUESTS[:3]:
+            service.call("POST", "/v1/requests", request.to_dict())
+            place = f"/v1/requests/{request.id}"
+            wait_until(lambda at=place: service.call("GET", at).json()["state"] in ENDED, 120)
+        newest = generation(service)
+        assert newest != "0"
+        wait_until(lambda: generation(replica) == newest, 5)
+        assert replica.call("POST", "/v1/requests", REQUESTS[3].to_dict()).status_code == 409
+        service.kill()
+        assert generation(replica) == newest
+        assert replica.call("GET", "/readyz").status_code == 200
+    finally:
+        service.kill()
+        replica.kill()
+
+
+@pytest.mark.real
+@pytest.mark.slow
+def test_make_serve_serves_the_default_model(tmp_path: Path) -> None:
+    """With an environment that is already there: making one is what every other target does too."""
+    root = Path(__file__).parents[2]
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        (tmp_path / name).symlink_to(root / name)
+    ready = tmp_path / "ready"
+    ready.touch()
+    # Another service may hold the usual port.
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name, command in (("python", ""), ("tfrnet", "-m tfrnet")):
+        last = "--port 0" if name == "tfrnet" else ""
+        (tools / name).write_text(f'#!/bin/sh\nexec {sys.executable} {command} "$@" {last}\n')
+        (tools / name).chmod(0o755)
+    process = subprocess.Popen(
+        ["make", "serve", f"BIN={tools}", f"READY={ready}"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=(tmp_path / "log").open("w"),
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        assert process.stdout
+        found = re.search(r"dashboard +(\S+)/\n.*curl", "".join(_until(process.stdout, "curl")))
+        assert found, (tmp_path / "log").read_text()[-2000:]
+        state = httpx.get(f"{found[1]}/v1/state", trust_env=False, timeout=60).json()
+        assert (state["model"], state["generation"]) == ("smollm2-135m", 0)
+        assert state["newest_request"] is None
+        body = {"prompt": "The capital of France is", "temperature": 0, "max_tokens": 3}
+        answer = httpx.post(f"{found[1]}/v1/completions", json=body, trust_env=False, timeout=60)
+        assert "Paris" in answer.json()["choices"][0]["text"]
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _until(lines: Iterable[str], word: str) -> Iterator[str]:
+    """Give lines up to the one that has a word."""
+    for line in lines:
+        yield line
+        if word in line:
+            return

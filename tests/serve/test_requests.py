@@ -233,6 +233,17 @@ def test_deadlines(shared: Running) -> None:
     assert shared.submit(renamed(REQUESTS[6], "late"), due=past).status_code == 422
 
 
+def test_a_deadline_that_has_passed_is_counted(tmp_path: Path, tokenizer) -> None:
+    with primary(tmp_path / "state", tokenizer, ServiceOptions(approve=True)) as running:
+        due = datetime.now(UTC) + timedelta(seconds=0.2)
+        assert running.submit(REQUESTS[0], due=due.isoformat()).status_code == 202
+        wait_until(lambda: running.client.get("/v1/state").json()["overdue"] == 1, 10)
+        assert running.show("request-0")["days_left"] <= 0
+        assert "tfrnet_requests_overdue 1.0" in running.client.get("/metrics").text
+        running.client.post("/v1/requests/request-0/cancel")
+        assert running.client.get("/v1/state").json()["overdue"] == 0
+
+
 def test_what_cannot_be_applied_is_refused_at_once(shared: Running) -> None:
     kept = [tiny.examples(12)[3].to_dict()]
     overlap = shared.submit({"id": "kept", "examples": kept})

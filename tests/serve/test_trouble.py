@@ -155,6 +155,70 @@ def test_a_stop_lets_answers_end(tmp_path: Path, tokenizer) -> None:
         assert not running.thread.is_alive()
 
 
+def test_a_stop_lets_the_request_in_hand_end(
+    tmp_path: Path, tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with primary(tmp_path / "state", tokenizer) as running:
+        net = running.service.primary.session.unlearner
+        arrived, go_on, real = threading.Event(), threading.Event(), net._mean_loss
+
+        def held(examples: Any) -> Any:
+            arrived.set()
+            assert go_on.wait(30)
+            return real(examples)
+
+        monkeypatch.setattr(net, "_mean_loss", held)
+        for request in REQUESTS[:2]:
+            running.submit(request)
+        assert arrived.wait(30)
+        running.server.handle_exit(15, None)
+        go_on.set()
+        running.thread.join(30)
+        assert not running.thread.is_alive()
+    # The one in hand is applied, and no other was begun.
+    assert [entry["id"] for entry in story(tmp_path / "state")] == ["request-0"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["ledger", "generation", "pointer"])
+def test_a_state_that_somebody_tampers_with(
+    tmp_path: Path, tokenizer, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """The service answers on, says that the state is not sound, and writes nothing over it."""
+    monkeypatch.setattr(worker, "_FIRST_WAIT", 0.2)
+    state = tmp_path / "state"
+    with primary(state, tokenizer) as running:
+        running.submit(REQUESTS[0])
+        running.ended("request-0")
+        before = running.complete("Item").json()["choices"]
+        path = {
+            "ledger": state / "ledger.jsonl",
+            "generation": max((state / "generations").glob("*.safetensors")),
+            "pointer": state / "current.json",
+        }[what]
+        data = path.read_bytes()
+        middle = len(data) // 2
+        path.write_bytes(data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :])
+        found = running.client.get("/v1/verify")
+        assert found.status_code == 200
+        assert not found.json()["passed"]
+        assert str(tmp_path) not in found.text
+        assert running.submit(REQUESTS[1]).status_code == 202
+        wait_until(
+            lambda: (
+                running.show("request-1")["state"] == "completed"
+                or running.client.get("/readyz").status_code == 503
+            )
+        )
+        assert str(tmp_path) not in running.client.get("/readyz").text
+        now = running.complete("Item")
+        assert now.status_code == 200
+        if now.headers["x-tfrnet-generation"] == "1":
+            assert now.json()["choices"] == before
+        if what != "pointer":  # which a commit replaces
+            assert not running.client.get("/v1/verify").json()["passed"]
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="threads have no priorities of their own here")
 def test_requests_give_way_to_completions(shared: Running) -> None:
     def priority(name: str) -> int:
