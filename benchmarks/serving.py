@@ -218,10 +218,12 @@ def measured(rounds: int, beside: int, queued: int, seconds: float) -> dict[str,
             queue = submissions(service, parts.requests[-1], queued)
         finally:
             service.stop()
-    return _figures(found) | {BESIDE: median(shares)} | queue
+    return figures_of(found, shares) | queue
 
 
-def _figures(found: dict[str, list[float]]) -> dict[str, float]:
+def figures_of(found: dict[str, list[float]], shares: list[float]) -> dict[str, float]:
+    """Return medians of what the rounds measured, and of the shares that were kept."""
+
     def ratio(over: str, under: str) -> float:
         return median(a / b for a, b in zip(found[over], found[under], strict=True))
 
@@ -232,6 +234,7 @@ def _figures(found: dict[str, list[float]]) -> dict[str, float]:
         f"service / generate, {CLIENTS}": ratio(f"service, {CLIENTS}", f"generate, {CLIENTS}"),
         f"{CLIENTS} clients / 1": ratio(f"service, {CLIENTS}", "service, 1"),
         "first token, milliseconds over generate": median(1000 * (a - b) for a, b in pairs),
+        BESIDE: median(shares),
     }
 
 
