@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from tests import tiny
 from tests.serve.running import Running, primary, wait_until
 from tests.serve.test_operations import Receiver
 from tfrnet.serve import webhooks
+from tfrnet.serve.database import Database
 from tfrnet.serve.service import ServiceOptions
 from tfrnet.serve.webhooks import Addresses, RefusedError
 
@@ -128,3 +130,28 @@ def test_what_never_arrives_is_given_up(
         assert running.client.get("/healthz").status_code == 200
     receiver.server.shutdown()
     assert len(receiver.got) == 10
+
+
+def test_what_was_tried_least_is_sent_first(tmp_path: Path, monkeypatch) -> None:
+    """So that addresses which hang do not hold up the others for hours."""
+    database = Database(tmp_path / "queue.sqlite")
+    now = time.time()
+    rows = [("hangs", 7, now - 100), ("hangs too", 3, now - 50), ("later", 0, now + 50)]
+    with database.transaction() as connection:
+        connection.executemany(
+            "INSERT INTO deliveries (request, url, body, attempts, next) VALUES ('', ?, '', ?, ?)",
+            [*rows, ("new", 0, now - 1), ("newer", 0, now - 2)],
+        )
+    sent: list[str] = []
+
+    def post(addresses: Addresses, url: str, body: bytes, secret: bytes) -> int:
+        sent.append(url)
+        return 200
+
+    monkeypatch.setattr(webhooks, "post", post)
+    deliveries = webhooks.Deliveries(database, Addresses(), b"")
+    while deliveries._turn() == 0:
+        pass
+    assert sent == ["new", "newer", "hangs too", "hangs"]
+    assert 0 < (deliveries._turn() or 0) <= 50
+    database.close()

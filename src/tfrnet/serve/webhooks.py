@@ -199,13 +199,18 @@ class Deliveries:
                 self._wake.wait(wait)
 
     def _turn(self) -> float | None:
-        """Send what is due first; return how long to wait, or None for as long as nothing comes."""
+        """Send what is due; return how long to wait, or None for as long as nothing comes.
+
+        What was tried least comes first: an address that hangs holds up its own messages.
+        """
         rows = self._database.read(
-            "SELECT * FROM deliveries WHERE state = 'waiting' ORDER BY next LIMIT 1"
+            "SELECT * FROM deliveries WHERE state = 'waiting' ORDER BY next > ?, "
+            "CASE WHEN next > ? THEN next ELSE attempts END, number LIMIT 1",
+            (now := time.time(), now),
         )
         if not rows:
             return None
-        wait = float(rows[0]["next"]) - time.time()
+        wait = float(rows[0]["next"]) - now
         if wait > 0:
             return wait
         self._deliver(rows[0]["number"], rows[0]["url"], rows[0]["body"], rows[0]["attempts"])
