@@ -202,6 +202,16 @@ def test_it_starts_without_internet_for_this_machine_alone_and_says_how_to_try_i
 
 
 @pytest.mark.slow
+def test_without_its_extra_it_says_what_to_install() -> None:
+    code = "import sys; sys.modules['fastapi'] = None; from tfrnet.cli.main import main; main()"
+    found = subprocess.run(
+        [sys.executable, "-c", code, "serve"], capture_output=True, text=True, timeout=120
+    )
+    assert "needs the fastapi package: pip install 'tfrnet[serve]'" in found.stderr
+    assert len(found.stderr.splitlines()) == 1
+
+
+@pytest.mark.slow
 def test_a_replica_as_a_process_follows_one_that_is_killed(
     tiny_folder: Path, tmp_path: Path
 ) -> None:
