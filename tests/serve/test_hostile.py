@@ -16,7 +16,7 @@ from tests.serve.running import Running, primary
 from tfrnet.core.errors import StateError
 from tfrnet.serve.gate import Limits
 from tfrnet.serve.service import ServiceOptions
-from tfrnet.serve.tokens import TokenFile, add_token
+from tfrnet.serve.tokens import TokenFile, add_token, revoke_token
 
 REQUEST = tiny.requests(1, size=2)[0]
 HEAD = b"Host: localhost\r\nConnection: close\r\n"
@@ -138,6 +138,28 @@ def test_tokens_that_were_away_for_a_while_are_good_again(tmp_path: Path) -> Non
     assert tokens.find(secret) is None
     (tmp_path / "elsewhere").rename(path)
     assert tokens.find(secret)
+
+
+def test_a_token_that_is_revoked_hears_no_more(tmp_path: Path, tokenizer) -> None:
+    """Its stream was opened before."""
+    path = tmp_path / "tokens.json"
+    admin, gone = (add_token(path, name, ["admin"], None) for name in ("admin", "gone"))
+    options = ServiceOptions(tokens=path, approve=True)
+    with (
+        primary(tmp_path / "state", tokenizer, options, token=admin) as running,
+        httpx.stream(
+            "GET",
+            f"{running.url}/v1/events",
+            headers={"Authorization": f"Bearer {gone}"},
+            trust_env=False,
+            timeout=60,
+        ) as stream,
+    ):
+        lines = stream.iter_lines()
+        assert next(lines) == "event: hello"
+        revoke_token(path, "gone")
+        assert running.submit(REQUEST.to_dict() | {"id": "not-for-them"}).status_code == 202
+        assert "not-for-them" not in "".join(lines)  # and it ends
 
 
 # Requests that come again

@@ -59,6 +59,11 @@ class TokenFile:
         self._refresh()
         return self._tokens.get(_hash(secret))
 
+    def still_has(self, token: Token) -> bool:
+        """Tell whether a token that was found is still good."""
+        self._refresh()
+        return self._tokens.get(token.sha256) == token and not token.is_expired
+
     def _refresh(self) -> None:
         try:
             about = self._path.stat()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Annotated
 from urllib.parse import quote
@@ -69,7 +70,7 @@ def list_requests(
 @router.get("/events", response_class=StreamingResponse, summary="Watch everything")
 async def all_events(service: TheService, caller: Reader) -> StreamingResponse:
     """Send what happens from now on, as server-sent events."""
-    return _stream(_news(service))
+    return _stream(service, caller, _news(service))
 
 
 @router.get(
@@ -81,7 +82,7 @@ async def events(
     """Send a request's way as server-sent events, until it has ended."""
     queue = service.needed_primary.queue
     await asyncio.to_thread(queue.find, name)
-    return _stream(_way(service, name, last))
+    return _stream(service, caller, _way(service, name, last))
 
 
 @router.get("/requests/{name:path}/certificate", response_model=None, summary="Certify a request")
@@ -158,20 +159,33 @@ def _time(seconds: float) -> datetime:
     return datetime.fromtimestamp(round(seconds, 3), UTC)
 
 
-def _stream(texts: AsyncIterator[str]) -> StreamingResponse:
+def _stream(service: Service, caller: Token, texts: AsyncGenerator[str, None]) -> StreamingResponse:
     return StreamingResponse(
-        texts, media_type="text/event-stream", headers={"Cache-Control": "no-store"}
+        _while_allowed(service, caller, texts),
+        media_type="text/event-stream",
+        headers={"Cache-Control": "no-store"},
     )
 
 
-async def _news(service: Service) -> AsyncIterator[str]:
+async def _while_allowed(
+    service: Service, caller: Token, texts: AsyncGenerator[str, None]
+) -> AsyncIterator[str]:
+    """Yield texts until the token is revoked or expires; a silent stream yields heartbeats."""
+    async with aclosing(texts):
+        async for text in texts:
+            if service.tokens and not service.tokens.still_has(caller):
+                return
+            yield text
+
+
+async def _news(service: Service) -> AsyncGenerator[str, None]:
     with service.news.listening() as listener:
         yield event_text("hello", {"event": "hello", "generation": service.engine.generation})
         while (news := await listener.hear(_HEARTBEAT)) is not None:
             yield event_text(news["event"], news, news.get("number")) if news else ": waiting\n\n"
 
 
-async def _way(service: Service, name: str, last: int) -> AsyncIterator[str]:
+async def _way(service: Service, name: str, last: int) -> AsyncGenerator[str, None]:
     """Yield what has happened to a request, then what happens, until it ends."""
     queue = service.needed_primary.queue
     with service.news.listening() as listener:
