@@ -17,11 +17,11 @@ from tfrnet.core.errors import InputError
 from tfrnet.session import Session
 
 
-def test_without_arguments_six_commands_are_shown(tfrnet: Tfrnet) -> None:
+def test_without_arguments_five_commands_are_shown(tfrnet: Tfrnet) -> None:
     result = tfrnet()
     assert (result.code, result.err) == (0, "")
     shown = re.findall(r"^  tfrnet ([\w-]+)", result.out, flags=re.MULTILINE)
-    assert len(shown) == 6
+    assert len(shown) == 5
     assert set(shown) <= set(COMMANDS.names())
 
 
@@ -47,14 +47,36 @@ def test_that_the_default_model_is_a_4_bit_copy_is_said(
     assert f" loading {copy}; " in result.err
 
 
-def test_a_system_without_posix_locks_is_told_in_one_line() -> None:
-    program = (
-        "import sys; sys.modules['fcntl'] = None; sys.argv = ['tfrnet', 'status'];"
-        "from tfrnet.cli.main import main; main()"
+# What Python does not have on Windows.
+_AS_ON_WINDOWS = """
+import os, signal, sys
+for name in ("fcntl", "grp", "pwd", "resource", "termios", "tty"):
+    sys.modules[name] = None
+for name in ("SIGHUP", "SIGKILL", "SIGUSR1", "SIGALRM", "pthread_sigmask", "setitimer"):
+    delattr(signal, name)
+for name in ("fork", "getuid", "geteuid", "fchmod", "sched_getaffinity", "killpg", "O_DIRECTORY"):
+    delattr(os, name)
+"""
+
+
+@pytest.mark.parametrize(
+    "command", ["status", *(pytest.param(c, marks=pytest.mark.slow) for c in ("demo", "serve"))]
+)
+def test_windows_is_told_in_one_line(command: str) -> None:
+    done = _on_windows(
+        f"sys.argv = ['tfrnet', '{command}']; from tfrnet.cli.main import main; main()"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 2
+    assert done.returncode == 2, done.stderr
     (line,) = done.stderr.splitlines()
     assert line.startswith("tfrnet: error: tfrnet needs a POSIX system")
+
+
+@pytest.mark.slow
+def test_an_import_on_windows_says_why_it_fails() -> None:
+    done = _on_windows("from tfrnet import Session")
+    assert "on Windows use WSL" in done.stderr.splitlines()[-1]
+
+
+def _on_windows(program: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", f"{_AS_ON_WINDOWS}\n{program}"]
+    return subprocess.run(command, capture_output=True, text=True, check=False)

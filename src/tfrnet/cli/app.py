@@ -14,17 +14,17 @@ from tfrnet.distributed.environment import launched_rank
 
 # What a newcomer needs first.
 _FIRST = """\
-tfrnet: continual unlearning for language models. Six commands to begin with:
+tfrnet: continual unlearning for language models. Five commands to begin with:
 
   tfrnet demo                      watch a real model forget, in minutes
   tfrnet init                      write a small example to start from
   tfrnet run --stream requests.jsonl --retain retain.jsonl
                                    apply your own deletion requests
   tfrnet generate --prompt "..."   the model's answers, before and after
-  tfrnet rollback --to 0           undo
   tfrnet export --out unlearned    the unlearned model for other programs
 
-'tfrnet --help' lists all commands, 'tfrnet COMMAND --help' explains one."""
+'tfrnet rollback --to 0' undoes everything. 'tfrnet --help' lists all commands, and
+'tfrnet COMMAND --help' explains one."""
 
 COMMANDS = Registry("command", "tfrnet.cli.commands", "tfrnet.commands", "command")
 

@@ -83,15 +83,16 @@ def command(
 
     if push:
         refuse_taken(push)
+    name = model_name(model, store)
     loaded = load(
-        *(model_name(model, store), store.manifest.dtype(dtype), device, output),
+        *(name, store.manifest.dtype(dtype), device, output),
         trust_remote_code=trust_remote_code,
     )
     from tfrnet.export.write import write_export
     from tfrnet.method_state import apply_state
+    from tfrnet.models.revision import hub_revision
 
-    revision = getattr(loaded.model.config, "_commit_hash", None)
-    origin = replace(origin, base_revision=revision)
+    origin = replace(origin, base_revision=hub_revision(name))
     with (
         output.waiting("exporting"),
         apply_state(loaded.model, store, number, loaded.tokenizer) as effect,
