@@ -156,21 +156,29 @@ def test_a_trained_adapter_is_exported_as_it_is(trained, tiny_folder, tokenizer,
 
 @pytest.mark.real
 @pytest.mark.slow
-def test_on_the_real_model_ia3_lora_and_dense_agree(real, tmp_path):
+@pytest.mark.parametrize("changed", ["few", "all"])
+def test_on_the_real_model_adapters_and_dense_agree(real, tmp_path, changed):
+    """With a few channels changed in each projection, and with all of them, as a state has it."""
     model = real.model
     ids = real.tokenizer("The capital of France is Paris, and that of", return_tensors="pt")
     values = few_changed(model, count=3)
+    adapters = ("ia3", "lora")
+    if changed == "all":
+        values = 1 - 0.2 * torch.rand(len(values), generator=torch.Generator().manual_seed(0))
+        adapters = ("ia3",)
     with masked(model, values) as mask, torch.no_grad():
-        for form in ("dense", "ia3", "lora"):
-            export_as(form, mask, real.tokenizer, tmp_path / form)
+        for form in ("dense", *adapters):
+            assert export_as(form, mask, real.tokenizer, tmp_path / form) < 1e-4
+        live = model(**ids).logits
     with torch.no_grad():
-        found = {
-            form: AutoModelForCausalLM.from_pretrained(tmp_path / form).eval()(**ids).logits
-            for form in ("dense", "ia3", "lora")
-        }
-        untouched = model(**ids).logits
-    assert (found["ia3"] - found["dense"]).abs().max() < 1e-3
-    assert (found["lora"] - found["dense"]).abs().max() < 1e-3
-    assert (untouched - found["dense"]).abs().max() > 0.1
+        dense = AutoModelForCausalLM.from_pretrained(tmp_path / "dense").eval()(**ids).logits
+        assert (dense - live).abs().max() < 1e-3
+        assert (dense - model(**ids).logits).abs().max() > 0.1
+        for form in adapters:
+            by_name = AutoModelForCausalLM.from_pretrained(tmp_path / form).eval()
+            assert (by_name(**ids).logits - dense).abs().max() < 1e-3
+            by_peft = PeftModel.from_pretrained(model, tmp_path / form).eval()
+            assert (by_peft(**ids).logits - dense).abs().max() < 1e-3
+            by_peft.unload()
     size = (tmp_path / "ia3" / "adapter_model.safetensors").stat().st_size
     assert size < 1 << 20

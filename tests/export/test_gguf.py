@@ -2,6 +2,8 @@
 
 import math
 import sys
+from functools import partial
+from resource import RLIMIT_FSIZE, setrlimit
 
 import pytest
 import torch
@@ -102,6 +104,16 @@ def test_others_can_read_it(small, known_tokenizer, tmp_path):
     with masked(small, few_changed(small)) as mask:
         modes = closed_export("gguf", mask, known_tokenizer, tmp_path / "out", quant="F32")
     assert modes == {0o644}
+    card = (tmp_path / "out" / "README.md").read_text()
+    for words in (
+        "library_name: gguf",
+        "llama-cli -m out/model-F32.gguf",
+        "## Limits",
+        "| guard |",
+    ):
+        assert words in card, words
+    assert "before the conversion to GGUF" in card
+    assert "can be taken off" not in card
 
 
 @pytest.mark.real
@@ -164,12 +176,41 @@ def test_a_model_that_the_converter_does_not_know_is_refused(tokenizer, tmp_path
 
 
 @pytest.mark.slow
+def test_a_disk_that_fills_while_it_converts_is_said(small, known_tokenizer, tmp_path, monkeypatch):
+    """The converter's files may grow to 1 MB, as on a disk with that much room."""
+    run, limit = gguf.subprocess.run, (1 << 20, 1 << 20)
+    limited = partial(run, preexec_fn=lambda: setrlimit(RLIMIT_FSIZE, limit))
+    monkeypatch.setattr(gguf.subprocess, "run", limited)
+    with (
+        masked(small, few_changed(small)) as mask,
+        pytest.raises(InputError, match="out cannot be written: File too large; nothing was"),
+    ):
+        export_as("gguf", mask, known_tokenizer, tmp_path / "out", quant="F32")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
 def test_an_architecture_that_the_converter_does_not_know_is_refused(tmp_path):
     dense = tmp_path / "dense"
     dense.mkdir()
     (dense / "config.json").write_text('{"architectures": ["NobodyForCausalLM"]}')
     with pytest.raises(InputError, match="NobodyForCausalLM is not supported; nothing was"):
         gguf._convert(dense, tmp_path / "out.gguf", "f32")
+
+
+@pytest.mark.parametrize(
+    ("said", "error", "problem"),
+    [
+        ("OSError: 940032 requested and 374944 written", OSError, "No space left on device"),
+        ("OSError: [Errno 28] No space left on device", OSError, "No space left on device"),
+        ("OSError: [Errno 2] No such file", InputError, r"unsupported: OSError: \[Errno 2\]"),
+        ("", InputError, "unsupported: exit code 1; nothing was exported"),
+    ],
+)
+def test_the_last_word_is_told_not_the_progress(tmp_path, said, error, problem):
+    program = f"import sys; sys.exit({said!r} + '\\nWriting:  74%|████  | 1/2')"
+    with pytest.raises(error, match=problem):
+        gguf._run([sys.executable, "-c", program], tmp_path / "none.gguf", "unsupported")
 
 
 def test_what_is_missing_or_unknown_is_said_before_a_model_is_loaded(monkeypatch):

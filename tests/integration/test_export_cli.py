@@ -47,9 +47,10 @@ def test_ia3_is_the_dense_export_and_says_that_it_can_be_taken_off(
     torch.testing.assert_close(ia3, dense, rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("form", ["dense", "ia3"])
+@pytest.mark.parametrize("form", ["dense", "ia3", "lora"])
 def test_the_card_tells_what_it_is(tfrnet: Tfrnet, files: Files, tmp_path: Path, form: str) -> None:
-    tfrnet("export", "--format", form, "--out", tmp_path / "out", "--state", files.state)
+    where = ["--out", tmp_path / "out", "--state", files.state]
+    assert tfrnet("export", "--format", form, "--rank", 1000, *where).code == 0
     card = (tmp_path / "out" / "README.md").read_text()
     store = StateStore.open(files.state)
     assert card.startswith("---\nlibrary_name: ")
@@ -66,7 +67,7 @@ def test_the_card_tells_what_it_is(tfrnet: Tfrnet, files: Files, tmp_path: Path,
     ):
         assert words in card, words
     assert str(files.model.parent) not in card
-    assert ("can be taken off" in card) == (form == "ia3")
+    assert ("can be taken off" in card) == (form in ("ia3", "lora"))
     # Neither words nor ids of a request leave the state.
     assert not any(word in card for word in ("request-0", "request-1", "Item 1000", "old box"))
     first = store.entries[1]

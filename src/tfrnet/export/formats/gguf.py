@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,6 +23,7 @@ _CONVERTED = {"F32": "f32", "F16": "f16", "BF16": "bf16", "Q8_0": "q8_0"}
 _QUANTISED = ("Q4_K_M",)
 _CONVERTER = "convert_hf_to_gguf"
 _QUANTISER = "llama-quantize"
+_DISK_TROUBLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 class Gguf(Format):
@@ -110,9 +114,19 @@ def _convert(dense: Path, target: Path, kind: str) -> None:
 def _run(command: list[str], target: Path, problem: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode or not target.is_file():
-        said = [line for line in done.stderr.splitlines() if line.strip()]
+        said = [line for line in done.stderr.splitlines() if line.strip() and "%|" not in line]
         reason = said[-1].strip() if said else f"exit code {done.returncode}"
+        if number := _disk_trouble(reason):
+            raise OSError(number, os.strerror(number))
         raise InputError(f"{problem}: {reason}; nothing was exported")
+
+
+def _disk_trouble(reason: str) -> int | None:
+    """Return the error number if a program failed because it could not write."""
+    if re.match(r"OSError: \d+ requested and \d+ written", reason):  # numpy, on a full disk
+        return errno.ENOSPC
+    found = re.match(r"OSError: \[Errno (\d+)\]", reason)
+    return int(found[1]) if found and int(found[1]) in _DISK_TROUBLE else None
 
 
 FORMAT = Gguf()
