@@ -22,6 +22,8 @@ html_theme = "furo"
 html_title = "tfrnet"
 html_show_copyright = False
 html_copy_source = False
+html_static_path = ["static"]
+html_css_files = ["site.css"]
 # Headings as link targets, by GitHub's rule, so that one link works there and here.
 myst_heading_anchors = 4
 myst_enable_extensions = ["colon_fence"]
@@ -35,6 +37,7 @@ _SHOWN = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
+    "examples/README.md": "examples.md",
 }
 _LINK = re.compile(r"\[([^\]]+)\]\(((?:\.\./)[^)\s]+)\)")
 
@@ -48,17 +51,19 @@ def _inside(match: re.Match[str]) -> str:
     return text if text.strip("`") == target else f"{text} (`{target}`)"
 
 
-def _from_root(text: str) -> str:
-    """Return a page of the root folder as if it lay among the documents."""
-    text = re.sub(r"\]\((?!docs/|#|[a-z]+:)([^)\s]+)\)", r"](../\1)", text)
+def _as_document(path: str) -> str:
+    """Return a page of another folder as if it lay among the documents."""
+    folder = Path(path).parent
+    # On its own page an example is shown below, under its name as a heading.
+    text = re.sub(r"\]\((\w+)\.py\)", r"](#\1py)", (ROOT / path).read_text())
+    text = re.sub(r"\]\((?!docs/|#|[a-z]+:)([^)\s]+)\)", lambda m: f"](../{folder / m[1]})", text)
     return text.replace("](docs/", "](")
 
 
 def _read(app: Any, name: str, source: list[str]) -> None:
     included = re.search(r"^%% page: (\S+)$", source[0], flags=re.MULTILINE)
     if included:
-        page = _from_root((ROOT / included[1]).read_text())
-        source[0] = source[0].replace(included[0], page)
+        source[0] = source[0].replace(included[0], _as_document(included[1]))
     if "%% commands" in source[0]:
         source[0] = source[0].replace("%% commands", _commands())
     source[0] = _LINK.sub(_inside, source[0])

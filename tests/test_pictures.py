@@ -14,7 +14,8 @@ FILES = sorted(PICTURES.iterdir())
 
 def test_they_are_small_and_each_is_shown() -> None:
     assert {path.name for path in FILES} == {
-        *("dashboard.png", "report.png", "terminal.svg", "trajectory.png")
+        *("dashboard.png", "facts.png", "mask.svg"),
+        *("report.png", "terminal.svg", "trajectory.png"),
     }
     assert all(path.stat().st_size <= LARGEST for path in FILES)
     assert sum(path.stat().st_size for path in FILES) < 500_000

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
@@ -11,9 +9,9 @@ from urllib.parse import unquote
 import pytest
 
 import tfrnet
+from tests.site import build_site
 from tfrnet.cli.app import COMMANDS
 
-ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.slow
 
 
@@ -34,13 +32,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html"]
-    done = subprocess.run(
-        [*command, ROOT / "docs", out], capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    return out
+    return build_site(tmp_path_factory.mktemp("site"))
 
 
 def test_every_link_leads_somewhere_and_nothing_comes_from_the_network(site: Path) -> None:

@@ -1,5 +1,7 @@
 """Make the pictures of the documents again: the demo, a state's page, the dashboard.
 
+All but mask.svg, a drawing made by hand.
+
     python -m tools.pictures                 # runs the demo first, minutes
     python -m tools.pictures --demo FOLDER   # a folder in which 'tfrnet demo > said.txt' was run
 
@@ -10,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import json
 import re
 import shutil
 import subprocess
@@ -27,6 +30,11 @@ from playwright.sync_api import sync_playwright
 from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 from rich.text import Text
+
+from tfrnet.demo.corpus import Fact, load_facts, split
+from tfrnet.evaluation.ranking import rank
+from tfrnet.method_state import apply_state
+from tfrnet.models.load import LoadedModel, load_model
 
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
 TFRNET = Path(sys.executable).with_name("tfrnet")
@@ -54,6 +62,7 @@ def main() -> None:
             said = _tfrnet(work, "demo")
         draw_terminal("tfrnet demo", excerpt(said), PICTURES / "terminal.svg")
         _save((work / "tfrnet-demo" / "trajectory.png").read_bytes(), PICTURES / "trajectory.png")
+        draw_facts(work / "tfrnet-demo", PICTURES / "facts.png")
         _tfrnet(work, "report", "tfrnet-demo/state", "--out", "report.html")
         with browser() as page:
             page.goto((work / "report.html").as_uri())
@@ -78,6 +87,50 @@ def excerpt(said: str) -> str:
     last = max(number for number, line in enumerate(lines) if line.startswith("ranked right"))
     end = next(number for number, line in enumerate(lines) if line.startswith("three of"))
     return "\n".join([*lines[:second], "...", *lines[last:end]])
+
+
+def draw_facts(demo: Path, path: Path) -> None:
+    """Draw how unlikely the right answer to each of the demo's facts was before, and is after."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    import matplotlib.pyplot as plt
+
+    asked = {line["prompt"] for line in _examples(demo / "requests.jsonl")}
+    facts = load_facts()
+    topic = next(fact.topic for fact in facts if fact.prompt in asked)
+    parts = split(facts, topic, requests=3)
+    if {fact.prompt for fact in parts.forgotten} != asked:
+        sys.exit(f"{demo} is not the demo that is run without options")
+    loaded = load_model("smollm2-135m")
+    groups = {
+        "kept, other topics": (parts.others, "0.6", 10),
+        f"kept, about {topic}": (parts.same_topic, "tab:blue", 20),
+        "to forget": (parts.forgotten, "tab:red", 20),
+    }
+    before = {name: _nats(loaded, facts) for name, (facts, _, _) in groups.items()}
+    with apply_state(loaded.model, demo / "state", tokenizer=loaded.tokenizer):
+        after = {name: _nats(loaded, facts) for name, (facts, _, _) in groups.items()}
+    figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
+    for name, (_, colour, size) in groups.items():
+        axes.scatter(before[name], after[name], s=size, color=colour, label=name)
+    axes.axline((0, 0), slope=1, color="0.8", linewidth=1, zorder=0)
+    axes.set(xlabel="nats before", ylabel="nats after", title="how unlikely the right answer is")
+    axes.legend(loc="upper right")
+    drawn = io.BytesIO()
+    figure.savefig(drawn, dpi=130)
+    plt.close(figure)
+    _save(drawn.getvalue(), path)
+
+
+def _examples(requests: Path) -> Iterator[dict[str, str]]:
+    for line in requests.read_text().splitlines():
+        yield from json.loads(line)["examples"]
+
+
+def _nats(loaded: LoadedModel, facts: list[Fact]) -> list[float]:
+    rankings = rank(*loaded, [fact.question() for fact in facts], batch_size=32)
+    return [-ranking.log_likelihoods[ranking.gold] for ranking in rankings]
 
 
 def draw_terminal(command: str, said: str, path: Path) -> None:

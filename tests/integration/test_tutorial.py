@@ -1,6 +1,6 @@
 """The tutorial and all other commands marked as runnable, on a small model in place of the default.
 
-Those of the README are run by test_demo.py, the check of a certificate by test_signing.py.
+Those of the README are run by test_demo.py, the check of a certificate by test_certificate.py.
 """
 
 from __future__ import annotations
@@ -69,6 +69,11 @@ def test_it_shows_the_way_from_requests_to_an_exported_model():
         "export",
     ]
     assert commands == order
+
+
+def test_no_page_with_runnable_commands_is_left_out():
+    marked = {path.name for path in DOCS.glob("*.md") if "\n```sh\n" in path.read_text()}
+    assert marked == {"tutorial.md", "security.md", *(path.name for path in OTHERS)}
 
 
 @pytest.mark.slow
