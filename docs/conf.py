@@ -77,9 +77,18 @@ def _commands() -> str:
     from tfrnet.cli.app import build_app
 
     command = typer.main.get_command(build_app())
+    _say_in_full(command)
     context = command.context_class(command, info_name="tfrnet")
     text: str = get_docs_for_click(obj=command, ctx=context, name="tfrnet")
     return re.sub(r"^# .*\n", "", text, count=1)
+
+
+def _say_in_full(command: Any) -> None:
+    """Let lists of commands hold the whole first sentence of each, which would be cut."""
+    for each in getattr(command, "commands", {}).values():
+        first = " ".join((each.help or "").partition("\n\n")[0].split())
+        each.short_help = re.split(r"(?<=\.) ", first)[0]
+        _say_in_full(each)
 
 
 def _plain(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
@@ -58,6 +59,8 @@ def test_every_link_leads_somewhere_and_nothing_comes_from_the_network(site: Pat
 def test_the_references_are_those_of_the_code(site: Path) -> None:
     commands = Page(site / "commands.html").anchors
     assert {f"tfrnet-{name}" for name in COMMANDS.names()} <= commands
+    listed = re.findall(r"<li>.*?</li>", (site / "commands.html").read_text(), re.DOTALL)
+    assert [item for item in listed if "…" in item or "...</p>" in item] == []
     names = Page(site / "api.html").anchors
     hidden = {"__version__", "TFRConfig"}  # its fields are in `tfrnet settings`
     missing = [
