@@ -47,7 +47,7 @@ def test_ia3_is_the_dense_export_and_says_that_it_can_be_taken_off(
     torch.testing.assert_close(ia3, dense, rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("form", ["dense", "ia3", "lora"])
+@pytest.mark.parametrize("form", ["dense", "ia3", pytest.param("lora", marks=pytest.mark.slow)])
 def test_the_card_tells_what_it_is(tfrnet: Tfrnet, files: Files, tmp_path: Path, form: str) -> None:
     where = ["--out", tmp_path / "out", "--state", files.state]
     assert tfrnet("export", "--format", form, "--rank", 1000, *where).code == 0
