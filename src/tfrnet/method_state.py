@@ -82,6 +82,13 @@ def needed_own_text(store: StateStore) -> OwnText:
     )
 
 
+def requests_words(store: StateStore) -> str:
+    """Return how many requests are applied now, were rejected and were seen at all."""
+    checked = "" if store.manifest.config.get("use_guard", True) else ", not checked (no guard)"
+    now = store.position
+    return f"{now.applied} applied{checked}, {now.rejected} rejected, {now.seen} seen in total"
+
+
 def drift_of(store: StateStore) -> Drift | None:
     """Return the total drift of a state, if its ledger tells it."""
     known = store.measures

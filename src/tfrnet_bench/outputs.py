@@ -6,7 +6,7 @@ import importlib.util
 from pathlib import Path
 
 from tfrnet_bench.figures import write_figures
-from tfrnet_bench.report import bench_page
+from tfrnet_bench.report.bench_page import bench_page
 from tfrnet_bench.results import read_run
 from tfrnet_bench.tables import write_tables
 

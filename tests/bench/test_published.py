@@ -8,7 +8,7 @@ from benchmarks.results_document import DOCUMENT, RUN
 from tests.datasets import needs_real, real_source
 from tfrnet_bench.document import stale_tables
 from tfrnet_bench.machine import Machine
-from tfrnet_bench.report import bench_page
+from tfrnet_bench.report.bench_page import bench_page
 from tfrnet_bench.results import read_run
 from tfrnet_bench.run.context import RunContext
 from tfrnet_bench.run.plan import BenchPlan

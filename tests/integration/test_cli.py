@@ -204,6 +204,33 @@ def test_status(tfrnet: Tfrnet, files: Files) -> None:
     assert values["config"]["guard_examples"] == 4
 
 
+def test_all_commands_agree_on_the_requests_in_force(
+    tfrnet: Tfrnet, files: Files, tmp_path: Path
+) -> None:
+    """Also where some were undone and one of them was asked for again."""
+    assert tfrnet("rollback", "--to", 0, "--state", files.state).code == 0
+    asked = files.stream.read_text().splitlines()[0]
+    (first := tmp_path / "first.jsonl").write_text(asked)
+    assert tfrnet("forget", "--request", first, *files.opening(), "--no-audit").code == 0
+    said = "1 applied, 0 rejected, 3 seen in total"
+    assert said in tfrnet("status", "--state", files.state).out
+    assert said in tfrnet("report", files.state, "--out", tmp_path / "page.html").out
+    lines = tfrnet("history", "--state", files.state).out.splitlines()
+    applied = [line for line in lines if "accepted  " in line]
+    assert [line.endswith(", undone since") for line in applied] == [True, True, False]
+    values = {
+        command: tfrnet(command, "--state", files.state, "--json").json
+        for command in ("status", "history")
+    }
+    for found in values.values():
+        assert (found["applied"], found["rejected"]) == (["request-0"], [])
+    options = ["--model", files.model, "--state", files.state, "--device", "cpu", "--json"]
+    audit = tfrnet("audit", "--requests", files.stream, *options)
+    assert list(audit.json["requests"]) == ["request-0"]
+    page = tfrnet("report", files.state, "--out", tmp_path / "page.html", "--json").json
+    assert (page["accepted"], page["rejected"], page["seen"]) == (1, 0, 3)
+
+
 def test_history(tfrnet: Tfrnet, files: Files) -> None:
     tfrnet("rollback", "--to", 1, "--state", files.state)
     result = tfrnet("history", "--state", files.state)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import shutil
@@ -69,6 +70,66 @@ def test_settings_do_not_load_torch() -> None:
     calls = [f"command({name!r})" for name in method_names()]
     code = "\n".join(["from tfrnet.cli.commands.settings import command", *calls])
     answers_at_once(code, {"torch", "transformers"})
+
+
+# Many commands in one process, which each of them leaves without torch.
+_EACH = """
+import json, sys
+from tfrnet.cli.main import main
+
+for words in json.loads(sys.argv[1]):
+    sys.argv = ["tfrnet", *words]
+    try:
+        main()
+    except SystemExit as ended:
+        if ended.code != 2:
+            print(words, "ended with", ended.code)
+    if loaded := {"torch", "transformers"} & set(sys.modules):
+        print(words, "loaded", loaded)
+        break
+"""
+
+
+def test_input_that_cannot_be_used_is_told_before_torch_is_loaded(
+    files: Files, tmp_path: Path
+) -> None:
+    """Whoever mistypes a name should not wait for seconds to hear of it."""
+    none, folder = tmp_path / "none", ("--state", tmp_path / "new")
+    (empty := tmp_path / "empty.jsonl").touch()
+    (broken := tmp_path / "broken.jsonl").write_text('{"id": ')
+    wrong: dict[tuple[object, ...], str] = {}
+    for asked in (("forget", "--request"), ("run", "--stream"), ("serve",)):
+        given = (*asked, files.request, *folder) if len(asked) > 1 else (*asked, *folder)
+        wrong |= {
+            (*given, "--retain", none): "none does not exist",
+            (*given, "--guard", tmp_path): "is a folder",
+            (*given, "--holdout", empty): "empty.jsonl contains no example",
+            (*given, "--model", none): "none does not exist",
+            (*given, "--method", "none"): "unknown method 'none'",
+            (*given, "--preset", "none"): "unknown preset 'none'",
+            (*given, "--set", "none=1"): "none",
+        }
+        if len(asked) > 1:
+            wrong |= {
+                (*asked, none, *folder): "none does not exist",
+                (*asked, broken, *folder): "broken.jsonl:1: not JSON",
+                (*given, "--reference", broken): "broken.jsonl:1: not JSON",
+            }
+    wrong |= {
+        ("export", "--state", none, "--out", tmp_path / "out"): "none holds no state",
+        ("export", "--state", files.state, "--out", tmp_path): "exists already",
+        ("report", none): "none is neither",
+        ("audit", "--requests", none, "--state", files.state): "none does not exist",
+        ("anchors", "--requests", none, "--out", tmp_path / "out"): "none does not exist",
+        ("generate", "--prompt", "Who", "--state", none): "none holds no state",
+    }
+    commands = json.dumps([[*map(str, words)] for words in wrong])
+    finished = subprocess.run(
+        [sys.executable, "-c", _EACH, commands], capture_output=True, text=True
+    )
+    assert finished.stdout == ""
+    for line, told in zip(finished.stderr.splitlines(), wrong.values(), strict=True):
+        assert line.startswith("tfrnet: error: ") and told in line
 
 
 def as_command(*arguments: object) -> str:

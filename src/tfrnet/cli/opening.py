@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tfrnet.cli.material import Material, chosen_config, read_material
 from tfrnet.cli.output import Output
 from tfrnet.core.settings import Settings
 from tfrnet.data.cautions import cautions
-from tfrnet.data.requests import Request, read_examples, refuse_overlap, refuse_shared
+from tfrnet.distributed.environment import launched_size
 from tfrnet.method import DEFAULT, find_method
 from tfrnet.models.bundled import described
 
@@ -20,10 +21,10 @@ if TYPE_CHECKING:
     from tfrnet.cli.options import SessionOptions
     from tfrnet.core.team import Team
     from tfrnet.data.examples import Example
+    from tfrnet.data.requests import Request
     from tfrnet.distributed.messages import Load
     from tfrnet.models.load import LoadedModel
     from tfrnet.session import Session
-    from tfrnet.state.manifest import Manifest
     from tfrnet.state.new_state import NewState
     from tfrnet.state.store import StateStore
 
@@ -33,19 +34,25 @@ _JUDGED_BY = 5
 
 
 def lead(
-    work: Callable[[SessionOptions, Team], int], options: SessionOptions, output: Output
+    read: Callable[[], Sequence[Request]],
+    work: Callable[[SessionOptions, Team, Material], int],
+    options: SessionOptions,
+    output: Output,
 ) -> int:
-    """Do the work in the first process; other processes of a launcher follow its orders.
+    """Read what is given and do the work in the first process; others of a launcher follow it.
 
     The work receives the options with the device of its process.
     """
+    # Several processes are joined first, so that an error ends all of them.
+    given = read_material(options, read()) if launched_size() == 1 else None
     with output.waiting("starting"):  # torch alone takes seconds to import
         from tfrnet.distributed.follow import follow
         from tfrnet.distributed.launch import joined_team
 
     with joined_team(options.device) as (team, own_device):
         if team.leads:
-            return work(replace(options, device=own_device), team)
+            given = given or read_material(options, read())
+            return work(replace(options, device=own_device), team, given)
         place = team.device.type
 
         def load_as_told(wanted: Load) -> LoadedModel:
@@ -59,11 +66,7 @@ def lead(
 
 
 def open_session(
-    options: SessionOptions,
-    team: Team,
-    requests: Sequence[Request],
-    output: Output,
-    may_be_done: bool,
+    options: SessionOptions, team: Team, given: Material, output: Output, may_be_done: bool
 ) -> Session:
     """Check everything that can be checked without the model, then load it and open the state.
 
@@ -73,20 +76,13 @@ def open_session(
 
     if options.method:
         find_method(options.method)
-    retain = read_examples(options.retain) if options.retain else None
-    guard = read_examples(options.guard) if options.guard else None
-    used = {"retain data": retain or (), "guard data": guard or ()}
-    for label, data in used.items():
-        refuse_overlap(requests, data, label)
-    holdout = _apart(options.holdout, "hold-out data", used, requests)
-    used["hold-out data"] = holdout
-    reference = _apart(options.reference, "reference data", used, requests)
+    requests, retain = given.requests, given.retain
     with ExitStack() as until_handed_over:
         opened = _open_state(options.state, options.key, output)
         until_handed_over.enter_context(opened)
         store = opened if isinstance(opened, StateStore) else None
-        config = _chosen_config(options, store.manifest if store else None)
-        if reference:
+        config = chosen_config(options, store.manifest if store else None)
+        if given.reference:
             _settings(options, store, config).refuse_reference()
         if store:
             _check_state(store, options, config, requests, may_be_done)
@@ -103,9 +99,9 @@ def open_session(
                 *loaded,
                 opened,
                 retain,
-                guard=guard,
-                reference=reference,
-                holdout=holdout,
+                guard=given.guard,
+                reference=given.reference,
+                holdout=given.holdout,
                 audit=not options.no_audit,
                 method=options.method,
                 config=config,
@@ -121,7 +117,7 @@ def open_session(
         until_handed_over.pop_all()
     for line in [
         *_about_own_text(session, retain),
-        *cautions(requests, *_kept(session, retain, guard), bool(holdout)),
+        *cautions(requests, *_kept(session, given), bool(given.holdout)),
     ]:
         output.note(f"tfrnet: warning: {line}")
     return session
@@ -148,29 +144,11 @@ def _about_own_text(session: Session, retain: Sequence[Example] | None) -> Itera
         )
 
 
-def _kept(
-    session: Session, retain: Sequence[Example] | None, guard: Sequence[Example] | None
-) -> tuple[Sequence[Example], Sequence[Example] | None]:
+def _kept(session: Session, given: Material) -> tuple[Sequence[Example], Sequence[Example] | None]:
     """Return retain data and guard as given, or as they are where the model wrote them."""
-    if retain is None or session.store.manifest.own_text is not None:
+    if given.retain is None or session.store.manifest.own_text is not None:
         return session.unlearner.retain, session.unlearner.guard
-    return retain, guard
-
-
-def _apart(
-    path: Path | None,
-    label: str,
-    used: Mapping[str, Sequence[Example]],
-    requests: Sequence[Request],
-) -> list[Example]:
-    """Read data that may share no example with the requests or with other data, by its label."""
-    if path is None:
-        return []
-    examples = read_examples(path)
-    refuse_overlap(requests, examples, label)
-    for other, data in used.items():
-        refuse_shared(examples, data, label, other)
-    return examples
+    return given.retain, given.guard
 
 
 def _open_state(folder: Path, key: Path | None, output: Output) -> StateStore | NewState:
@@ -208,22 +186,6 @@ def _check_state(
         needed_own_text(store)
     for request in requests:
         (is_applied if may_be_done else refuse_applied)(store, request)
-
-
-def _chosen_config(options: SessionOptions, known: Manifest | None) -> Settings | None:
-    """Return the settings asked for, or None if none were: an existing state has its own."""
-    overrides = [*(options.overrides or ()), *(["use_guard=true"] if options.guarded else ())]
-    if options.preset is None and not overrides:
-        return None
-    from tfrnet.method_state import settings_of
-
-    base: Settings
-    if known and options.method in (None, known.method) and options.preset is None:
-        base = settings_of(known)
-    else:
-        method = options.method or (known.method if known else DEFAULT)
-        base = find_method(method).config_class.preset(options.preset or "default")
-    return base.with_overrides(overrides)
 
 
 def _settings(

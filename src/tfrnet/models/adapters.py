@@ -10,17 +10,17 @@ import torch
 from tfrnet.core import strict_json
 from tfrnet.core.errors import InputError
 from tfrnet.models.cache import cache_folder, new_model
+from tfrnet.models.place import ADAPTER_CONFIG
 
-CONFIG = "adapter_config.json"
 _WEIGHTS = "adapter_model.safetensors"
 
 
 def base_of(adapter: Path) -> str:
     """Return the name of the model that an adapter was trained on."""
     try:
-        base = strict_json.parse((adapter / CONFIG).read_bytes())["base_model_name_or_path"]
+        base = strict_json.parse((adapter / ADAPTER_CONFIG).read_bytes())["base_model_name_or_path"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{adapter / CONFIG} cannot be read: {error}") from error
+        raise InputError(f"{adapter / ADAPTER_CONFIG} cannot be read: {error}") from error
     if not isinstance(base, str) or not (adapter / _WEIGHTS).is_file():
         raise InputError(f"adapter {adapter} names no base model or has no {_WEIGHTS}")
     return base
@@ -30,7 +30,7 @@ def merged_adapter(adapter: Path, base: str, trust_remote_code: bool = False) ->
     """Return a folder with the adapter merged into `base`, a folder or a hub id, in float32."""
     # A converted base's folder is named after the digest of the file that it was made from.
     key = hashlib.sha256(f"{Path(base).name}\n".encode())
-    key.update((adapter / CONFIG).read_bytes())
+    key.update((adapter / ADAPTER_CONFIG).read_bytes())
     key.update((adapter / _WEIGHTS).read_bytes())
     target = cache_folder() / "models" / f"{adapter.name}-{key.hexdigest()[:16]}"
     if target.is_dir():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,11 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from tfrnet.core.errors import InputError
-from tfrnet.models.adapters import CONFIG, base_of, merged_adapter
-from tfrnet.models.bundled import BUNDLED, GEMMA, bundled_gguf
+from tfrnet.models.adapters import base_of, merged_adapter
+from tfrnet.models.bundled import BUNDLED, GEMMA
 from tfrnet.models.gemma import gemma_folder
 from tfrnet.models.gguf import converted_gguf
-from tfrnet.models.shipped import BACKBONES, find_shipped
+from tfrnet.models.place import ADAPTER_CONFIG, model_place
+from tfrnet.models.shipped import BACKBONES
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -72,37 +72,24 @@ def model_folder(
 ) -> str:
     """Return what transformers can load: a folder or a hub id.
 
-    GGUF files are converted, and adapters merged into their base, on first use. A folder takes
-    precedence over a shipped adapter of the same name. `adapters` are those that have `name` as
-    their base.
+    GGUF files are converted, and adapters merged into their base, on first use. `adapters` are
+    those that have `name` as their base.
     """
-    if name == BUNDLED:
-        return str(converted_gguf(bundled_gguf()))
     if name == GEMMA:
         return str(gemma_folder())
-    path = Path(name).expanduser()
-    if path.suffix == ".gguf":
-        if not path.is_file():
-            raise InputError(f"model file {name} does not exist")
-        return str(converted_gguf(path))
-    if not path.is_dir():
-        path = find_shipped(name) or path
-    if path.is_dir():
-        if (path / CONFIG).is_file():
-            if path.resolve() in adapters:
-                raise InputError(
-                    f"adapter {name} names itself as its base model, directly or through another "
-                    "adapter"
-                )
-            within = (*adapters, path.resolve())
-            base = model_folder(base_of(path), trust_remote_code, within)
-            return str(merged_adapter(path, base, trust_remote_code))
-        if not (path / "config.json").is_file():
-            raise InputError(f"model folder {name} holds no config.json, so it is not a model")
-        return str(path)
-    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name) or name.startswith("."):
-        raise InputError(f"model folder {name} does not exist; give its path with --model")
-    return name
+    place = model_place(name)
+    if place is None:
+        return name
+    if not place.is_dir():
+        return str(converted_gguf(place))
+    if not (place / ADAPTER_CONFIG).is_file():
+        return str(place)
+    if place.resolve() in adapters:
+        raise InputError(
+            f"adapter {name} names itself as its base model, directly or through another adapter"
+        )
+    base = model_folder(base_of(place), trust_remote_code, (*adapters, place.resolve()))
+    return str(merged_adapter(place, base, trust_remote_code))
 
 
 def use_tensor_cores(device: str) -> None:

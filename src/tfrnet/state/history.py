@@ -17,6 +17,7 @@ class _Event(NamedTuple):
     id: str
     digest: str
     accepted: bool
+    line: int  # of the ledger, from 0
 
 
 class Standing(NamedTuple):
@@ -38,6 +39,7 @@ class History:
     def __init__(self) -> None:
         self.generation = 0
         self.requests_seen = 0
+        self.lines = 0
         self.digests: dict[int, str] = {}
         self.guard_losses: dict[int, float] = {}
         self.holdouts: dict[int, Mapping[str, Any]] = {}
@@ -67,7 +69,7 @@ class History:
     def advance(self, entry: Mapping[str, Any]) -> None:
         """Take in the next entry."""
         if entry["kind"] == "request":
-            self._add_request(entry)
+            self._add_request(entry, self.lines)
             self._take_measures(entry)
         elif entry["kind"] == "rollback":
             self._same_measures(entry["to"], entry["generation"])
@@ -77,9 +79,15 @@ class History:
         elif entry["kind"] == "repair":
             self._same_measures(entry["salvaged"], entry["generation"])
             self._begin_anew(entry)
+        self.lines += 1
         self.generation = entry["generation"]
         self.digests[self.generation] = entry["state_after"]
         self._latest_of[self.generation] = self._latest
+
+    def undone(self) -> set[int]:
+        """Return the lines, from 0, of requests that were applied and are no longer."""
+        applied = {event.line for event in self._events if event.accepted}
+        return applied - {event.line for event in self._events_to(self._latest)}
 
     def standing_at(self, generation: int) -> Standing:
         """Return the requests that are applied and rejected once a generation is returned to."""
@@ -147,6 +155,7 @@ class History:
     def _begin_anew(self, entry: Mapping[str, Any]) -> None:
         """Take over what a repair found to be applied and rejected; lines before it may be lost."""
         self._latest, self._standing = _NOTHING, Standing({}, {})
+        lines = {event.id: event.line for event in self._events}
         for name, accepted in (("rejected", False), ("applied", True)):
             for request_id, digest in entry[name].items():
                 self._add_request(
@@ -154,13 +163,14 @@ class History:
                         "id": request_id,
                         "request_digest": digest,
                         "outcome": "accepted" if accepted else "rejected",
-                    }
+                    },
+                    lines.get(request_id, self.lines),
                 )
         self.requests_seen = entry["totals"]["seen"]
 
-    def _add_request(self, entry: Mapping[str, Any]) -> None:
+    def _add_request(self, entry: Mapping[str, Any], line: int) -> None:
         accepted = entry["outcome"] == "accepted"
-        event = _Event(self._latest, entry["id"], entry["request_digest"], accepted)
+        event = _Event(self._latest, entry["id"], entry["request_digest"], accepted, line)
         self.requests_seen += 1
         self._latest = len(self._events)
         self._events.append(event)
@@ -176,14 +186,18 @@ class History:
         return self._way_to(self._latest_of[generation])
 
     def _way_to(self, latest: int) -> Standing:
+        standing = Standing({}, {})
+        for event in reversed(self._events_to(latest)):
+            _take_in(standing, event)
+        return standing
+
+    def _events_to(self, latest: int) -> list[_Event]:
+        """Return an event and those it follows, back to the first."""
         events = []
         while latest != _NOTHING:
             events.append(self._events[latest])
             latest = self._events[latest].before
-        standing = Standing({}, {})
-        for event in reversed(events):
-            _take_in(standing, event)
-        return standing
+        return events
 
 
 def _take_in(standing: Standing, event: _Event) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from tfrnet.audit.change import Change
 from tfrnet.masking.channel_map import channel_map
 from tfrnet.masking.strength import MaskStrength
-from tfrnet.method_state import dormant_threshold_of, drift_of, has_mask, mask_of
+from tfrnet.method_state import dormant_threshold_of, drift_of, has_mask, mask_of, requests_words
 from tfrnet.models.bundled import described
 from tfrnet.state.base_model import bare_name
 from tfrnet.state.store import StateStore
@@ -24,24 +24,22 @@ def state_page(folder: Path, answers: Sequence[Mapping[str, str]] = ()) -> Page:
     """Return the page of a state, with answers to show if there are any."""
     store = StateStore.open(folder)
     entries = store.entries
-    requests = [entry for entry in entries if entry["kind"] == "request"]
-    accepted = sum(entry["outcome"] == "accepted" for entry in requests)
-    said = "accepted" if store.manifest.config.get("use_guard", True) else "applied, not checked"
-    counts = {"accepted": accepted, "rejected": len(requests) - accepted}
-    words = f"{accepted} {said}, {counts['rejected']} rejected"
+    requests, undone = _requests(store, entries)
+    now = store.position
+    counts = {"accepted": now.applied, "rejected": now.rejected, "seen": now.seen}
+    words = requests_words(store)
     mask_facts, mask_map, remarks = _mask(store, entries)
     rollbacks = [entry for entry in entries if entry["kind"] == "rollback"]
     remarks += [
         f"At {entry['time']} the state was rolled back to generation {entry['to']}; the requests "
-        "before that are still shown as they went."
+        "that this took back are still shown as they went."
         for entry in rollbacks
     ]
     summary = facts(
         {
             "method": store.manifest.method,
             "model": described(bare_name(store.manifest.model)),
-            "requests": f"{len(requests)} seen, {words}",
-            "applied now": len(store.history.applied),
+            "requests": words,
             "generation": store.generation,
             "total drift": drift.words if (drift := drift_of(store)) else "",
             "hold-out data": _holdout(store),
@@ -59,12 +57,21 @@ def state_page(folder: Path, answers: Sequence[Mapping[str, str]] = ()) -> Page:
         "variant": store.manifest.method,
         "seed": str(store.manifest.seed),
         "about": [],
-        "requests": request_data(requests),
+        "requests": request_data(requests) | ({"undone": undone} if any(undone) else {}),
     } | ({"channel_map": mask_map} if mask_map else {})
     if answers:
         cell |= {"texts": [dict(answer) for answer in answers], "texts_in_all": len(answers)}
     html = render("State report", str(folder.resolve().name), sections, {"cells": [rounded(cell)]})
     return Page("state", html, counts, words)
+
+
+def _requests(
+    store: StateStore, entries: Sequence[dict[str, Any]]
+) -> tuple[list[dict[str, Any]], list[bool]]:
+    """Return the requests of the ledger, and of each whether it was applied and then undone."""
+    lines = [number for number, entry in enumerate(entries) if entry["kind"] == "request"]
+    undone = store.history.undone()
+    return [entries[number] for number in lines], [number in undone for number in lines]
 
 
 def _holdout(store: StateStore) -> str:

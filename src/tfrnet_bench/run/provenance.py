@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tfrnet.core.versions import versions
-from tfrnet.models.adapters import CONFIG, base_of
+from tfrnet.models.adapters import base_of
 from tfrnet.models.bundled import BUNDLED, GEMMA, bundled_gguf
 from tfrnet.models.gemma import gemma_digest
+from tfrnet.models.place import ADAPTER_CONFIG
 from tfrnet.models.shipped import find_shipped
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 # Names the code's commit where a copy of it runs outside of its repository.
 COMMIT_VARIABLE = "TFRNET_COMMIT"
 _END = 1 << 20
-_SETTINGS = ("config.json", CONFIG, "tokenizer.json")
+_SETTINGS = ("config.json", ADAPTER_CONFIG, "tokenizer.json")
 
 
 def provenance(model: PreTrainedModel, dtype: str, started: str) -> dict[str, Any]:
@@ -85,7 +86,7 @@ def _identity(path: Path) -> str:
         return _digest([path])
     weights = [file for file in path.iterdir() if file.suffix in (".safetensors", ".bin")]
     settings = [path / name for name in _SETTINGS if (path / name).is_file()]
-    base = model_identity(base_of(path)) if (path / CONFIG).is_file() else ""
+    base = model_identity(base_of(path)) if (path / ADAPTER_CONFIG).is_file() else ""
     return _digest(sorted(weights) + settings, base)
 
 

@@ -14,7 +14,7 @@ from tests.datasets import needs_real, real_source
 from tfrnet.core.errors import InputError
 from tfrnet.data.forgotten import forgotten_items, read_forgotten
 from tfrnet.data.tasks.arithmetic import rows_to_items
-from tfrnet.models import load
+from tfrnet.models import load, place
 from tfrnet.models.load import load_model, model_folder
 from tfrnet.models.shipped import BACKBONES, find_shipped
 from tfrnet_bench.backbones.recipes import RECIPES
@@ -109,7 +109,7 @@ def merged(monkeypatch):
 
 @pytest.mark.parametrize("name", BACKBONES)
 def test_a_name_is_the_adapter_on_the_default_model(name, merged, monkeypatch):
-    monkeypatch.setattr(load, "bundled_gguf", lambda: ADAPTERS / "default.gguf")
+    monkeypatch.setattr(place, "bundled_gguf", lambda: ADAPTERS / "default.gguf")
     assert model_folder(name) == str((ADAPTERS / name, "default"))
 
 

@@ -42,7 +42,7 @@ def test_requests_and_channels_are_those_of_the_ledger(model, tokenizer, tmp_pat
     outcomes = run_requests(model, tokenizer, tmp_path / "state")
     assert set(outcomes) == {"accepted", "rejected"}
     made = make_report(tmp_path / "state")
-    assert made.counts == Counter(outcomes)
+    assert made.counts == {**Counter(outcomes), "seen": 4}
     page = ReadPage(made.html)
     store = StateStore.open(tmp_path / "state")
     (cell,) = page.data["cells"]
@@ -56,7 +56,7 @@ def test_requests_and_channels_are_those_of_the_ledger(model, tokenizer, tmp_pat
     assert cell["channel_map"] == channel_map(store.manifest.channels, masks, 0.1)
     assert sum(map(sum, cell["channel_map"]["recovered"])) > 0
     counts = Counter(outcomes)
-    assert f"4 seen, {counts['accepted']} accepted, {counts['rejected']} rejected" in page.text
+    assert f"{counts['accepted']} applied, {counts['rejected']} rejected, 4 seen" in page.text
     assert store.manifest.fingerprint in page.text
     assert "guard_relative" in page.text
 
@@ -72,6 +72,23 @@ def test_what_was_rolled_back_is_not_in_the_map(model, tokenizer, tmp_path):
     assert "rolled back to generation 1" in page.text
 
 
+def test_requests_that_are_undone_do_not_count_as_applied(model, tokenizer, tmp_path):
+    """After a rollback the same requests may come again; each counts once."""
+    config = TFRConfig.paper(guard_examples=4, retain_examples=6, use_guard=False)
+    run_requests(model, tokenizer, tmp_path, 2, config=config)
+    with StateStore.open(tmp_path, write=True) as store:
+        store.rollback(0)
+    assert make_report(tmp_path).counts == {"accepted": 0, "rejected": 0, "seen": 2}
+    run_requests(model, tokenizer, tmp_path, 1, config=None)
+    made = make_report(tmp_path)
+    page = ReadPage(made.html)
+    assert made.counts == {"accepted": 1, "rejected": 0, "seen": 3}
+    assert made.words.startswith("1 applied") and made.words in page.text
+    requests = page.data["cells"][0]["requests"]
+    assert requests["outcome"] == ["accepted"] * 3
+    assert requests["undone"] == [True, True, False]
+
+
 def test_generations_that_are_gone_are_said(model, tokenizer, tmp_path):
     run_requests(model, tokenizer, tmp_path, keep=1)
     text = ReadPage(make_report(tmp_path).html).text
@@ -83,8 +100,8 @@ def test_a_method_without_a_mask_has_no_map(model, tokenizer, tmp_path):
     run_requests(model, tokenizer, tmp_path, 1, method="ga", config=config)
     made = make_report(tmp_path)
     page = ReadPage(made.html)
-    assert made.words == "1 applied, not checked, 0 rejected"
-    assert f"1 seen, {made.words}" in page.text
+    assert made.words == "1 applied, not checked (no guard), 0 rejected, 1 seen in total"
+    assert made.words in page.text
     assert "channel_map" not in page.data["cells"][0]
     assert "Method ga has no mask" in page.text
 
@@ -92,7 +109,7 @@ def test_a_method_without_a_mask_has_no_map(model, tokenizer, tmp_path):
 def test_a_new_state_has_a_page(model, tokenizer, tmp_path):
     run_requests(model, tokenizer, tmp_path, 0)
     page = ReadPage(make_report(tmp_path).html)
-    assert "0 seen, 0 accepted, 0 rejected" in page.text
+    assert "0 applied, 0 rejected, 0 seen in total" in page.text
 
 
 def test_generations_in_effect_follow_rollbacks():
@@ -130,7 +147,7 @@ def test_the_command_writes_into_the_folder_and_harms_no_state(
 
     other = tmp_path / "other.html"
     assert report(monkeypatch, state, "--out", other) == 0
-    said = f"{counts['accepted']} accepted, {counts['rejected']} rejected"
+    said = f"{counts['accepted']} applied, {counts['rejected']} rejected, 5 seen in total"
     assert capsys.readouterr().out.startswith(f"wrote {other} ({said}; ")
     assert ReadPage(other.read_text()).data["cells"]
 

@@ -61,23 +61,24 @@ def command(
     reported; of a GGUF file this is done before the conversion. A model card comes with it. States
     of o3 cannot be exported, because their effect depends on the prompt.
     """
+    from tfrnet.export.new_folder import refuse_existing
+    from tfrnet.state.store import StateStore
+
     output = Output(as_json)
+    store = StateStore.open(state)
+    refuse_existing(out)
     with output.waiting("starting"):
         from tfrnet.export.format import Format, Job, Options
-        from tfrnet.export.new_folder import refuse_existing
         from tfrnet.export.origin import origin_of
 
         form: Format = FORMATS.find(format)
         from tfrnet.method import find_method
-        from tfrnet.state.store import StateStore
 
-    store = StateStore.open(state)
     number = store.generation if generation is None else generation
     options = Options(quant, rank)
     form.refuse(find_method(store.manifest.method), options)
     store.load(number)
     origin = origin_of(store, number)
-    refuse_existing(out)
     from tfrnet.export.hub import push as push_to_hub
     from tfrnet.export.hub import refuse_taken
 

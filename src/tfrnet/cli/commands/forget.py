@@ -13,8 +13,10 @@ from tfrnet.cli.opening import earlier_seconds, lead, open_session
 from tfrnet.cli.output import Output, outcome_line, short_record
 from tfrnet.cli.sharing import shared
 from tfrnet.core.errors import InterruptError
+from tfrnet.data.requests import read_one_request
 
 if TYPE_CHECKING:
+    from tfrnet.cli.material import Material
     from tfrnet.core.team import Team
 
 
@@ -34,17 +36,20 @@ def command(
     2: invalid input.
     """
     output = Output(as_json)
-    return lead(lambda own, team: _forget(request, own, team, full, output), options, output)
+    return lead(
+        lambda: [read_one_request(request)],
+        lambda own, team, given: _forget(own, team, given, full, output),
+        options,
+        output,
+    )
 
 
 def _forget(
-    request: Path, options: opt.SessionOptions, team: Team, full: bool, output: Output
+    options: opt.SessionOptions, team: Team, given: Material, full: bool, output: Output
 ) -> int:
-    from tfrnet.data.requests import read_one_request
-
-    wanted = read_one_request(request)
+    (wanted,) = given.requests
     with (
-        open_session(options, team, [wanted], output, may_be_done=False) as session,
+        open_session(options, team, given, output, may_be_done=False) as session,
         output.progress(1, "request", [wanted.id], earlier_seconds(session)) as steps,
     ):
         try:

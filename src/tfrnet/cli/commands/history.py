@@ -14,16 +14,21 @@ from tfrnet.masking.strength import MaskStrength
 def command(
     state: opt.State = opt.DEFAULT_STATE, full: opt.Full = False, as_json: opt.AsJson = False
 ) -> int:
-    """List the events of a state: requests with their outcome, rollbacks, repairs and imports."""
+    """List the events of a state: requests with their outcome, rollbacks, repairs and imports.
+
+    A request that a rollback took back says so at its end.
+    """
     from tfrnet.state.store import StateStore
 
     output = Output(as_json)
     store = StateStore.open(state)
     entries = store.entries
-    for entry in entries:
-        output.say(_line(entry))
+    undone = store.history.undone()
+    for number, entry in enumerate(entries):
+        output.say(_line(entry) + (", undone since" if number in undone else ""))
     shown = [short_record(entry, full) for entry in entries]
-    output.result("history", {"state": str(state), "entries": shown})
+    standing = {"applied": list(store.history.applied), "rejected": list(store.history.rejected)}
+    output.result("history", {"state": str(state), "entries": shown} | standing)
     return 0
 
 

@@ -13,8 +13,10 @@ from tfrnet.cli.opening import earlier_seconds, lead, open_session
 from tfrnet.cli.output import Output, outcome_line, short_record
 from tfrnet.cli.sharing import shared
 from tfrnet.core.errors import InterruptError
+from tfrnet.data.requests import read_requests
 
 if TYPE_CHECKING:
+    from tfrnet.cli.material import Material
     from tfrnet.core.team import Team
 
 
@@ -45,25 +47,26 @@ def command(
     """
     output = Output(as_json)
     return lead(
-        lambda own, team: _run(stream, own, team, retry_rejected, full, output), options, output
+        lambda: read_requests(stream),
+        lambda own, team, given: _run(own, team, given, retry_rejected, full, output),
+        options,
+        output,
     )
 
 
 def _run(
-    stream: Path,
     options: opt.SessionOptions,
     team: Team,
+    given: Material,
     retry_rejected: bool,
     full: bool,
     output: Output,
 ) -> int:
-    from tfrnet.data.requests import read_requests
-
-    requests = read_requests(stream)
+    requests = given.requests
     outcomes = []
     skipped: list[str] = []
     with (
-        open_session(options, team, requests, output, may_be_done=True) as session,
+        open_session(options, team, given, output, may_be_done=True) as session,
         output.progress(
             len(requests), "request", [r.id for r in requests], earlier_seconds(session)
         ) as steps,

@@ -9,6 +9,7 @@ import typer
 
 from tfrnet.cli import options as opt
 from tfrnet.cli.lists import names
+from tfrnet.cli.material import Material, read_material
 from tfrnet.cli.opening import load, model_name, open_session
 from tfrnet.cli.output import Output
 from tfrnet.core.errors import InputError
@@ -109,6 +110,27 @@ def command(
     Meanwhile completions go on with the last committed mask. Stop it with Ctrl-C or SIGTERM; the
     same command continues. See docs/service.md.
     """
+    session_options = opt.SessionOptions(
+        retain=retain,
+        state=state,
+        model=model,
+        guard=guard,
+        holdout=holdout,
+        no_audit=no_audit,
+        method=method,
+        preset=preset,
+        overrides=overrides,
+        seed=seed,
+        dtype=dtype,
+        device=device,
+        trust_remote_code=trust_remote_code,
+        batch_size=batch_size,
+        keep=keep,
+        key=key,
+        gradient_checkpointing=gradient_checkpointing,
+    )
+    # Before the packages of the service are imported, which takes seconds.
+    given = read_material(session_options, [])
     try:
         from tfrnet.serve.gate import Limits
         from tfrnet.serve.log import Log
@@ -156,26 +178,7 @@ def command(
         )
         service = open_replica(loaded, follow, service_options, log)
     else:
-        session_options = opt.SessionOptions(
-            retain=retain,
-            state=state,
-            model=model,
-            guard=guard,
-            holdout=holdout,
-            no_audit=no_audit,
-            method=method,
-            preset=preset,
-            overrides=overrides,
-            seed=seed,
-            dtype=dtype,
-            device=device,
-            trust_remote_code=trust_remote_code,
-            batch_size=batch_size,
-            keep=keep,
-            key=key,
-            gradient_checkpointing=gradient_checkpointing,
-        )
-        service = _primary(session_options, service_options, output, log)
+        service = _primary(session_options, given, service_options, output, log)
     server = make_server(service, max_connections, root_path.rstrip("/"))
     address = f"http://{host}:{listening.getsockname()[1]}{root_path.rstrip('/')}"
     # Whoever reads the address may ask at once.
@@ -186,14 +189,18 @@ def command(
 
 
 def _primary(
-    options: opt.SessionOptions, serving: ServiceOptions, output: Output, log: Log
+    options: opt.SessionOptions,
+    given: Material,
+    serving: ServiceOptions,
+    output: Output,
+    log: Log,
 ) -> Service:
     from tfrnet.core.team import SOLO
     from tfrnet.serve.service import open_primary, refuse_without_mask
 
     if options.method:
         refuse_without_mask(options.method)
-    session = open_session(options, SOLO, [], output, may_be_done=True)
+    session = open_session(options, SOLO, given, output, may_be_done=True)
     try:
         return open_primary(session, serving, log)
     except BaseException:

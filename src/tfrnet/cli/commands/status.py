@@ -17,25 +17,21 @@ if TYPE_CHECKING:
 
 def command(state: opt.State = opt.DEFAULT_STATE, as_json: opt.AsJson = False) -> int:
     """Show a state: its model, method, requests, and mask if it has one."""
-    from tfrnet.method_state import drift_of, strength_of
+    from tfrnet.method_state import drift_of, requests_words, strength_of
     from tfrnet.state.base_model import bare_name
     from tfrnet.state.store import StateStore
 
     output = Output(as_json)
     store = StateStore.open(state)
-    manifest, position = store.manifest, store.position
+    manifest = store.manifest
     strength = strength_of(store)
 
-    unchecked = "" if manifest.config.get("use_guard", True) else ", not checked (no guard)"
     output.say(f"state        {state}")
     output.say(f"method       {manifest.method}")
     output.say(f"model        {described(bare_name(manifest.model))}")
     output.say(f"fingerprint  {manifest.fingerprint[:12]}")
     output.say(f"generation   {store.generation} (kept: {ranges(store.layout.numbers())})")
-    output.say(
-        f"requests     {position.applied} applied{unchecked}, {position.rejected} rejected, "
-        f"{position.seen} seen in total"
-    )
+    output.say(f"requests     {requests_words(store)}")
     key = _key(store)
     output.say(f"signed       {f'by key {key}' if key else 'no, so its history can be rewritten'}")
     if drift := drift_of(store):

@@ -11,13 +11,15 @@ function timeline(cell) {
     Object.fromEntries([["number", n + 1], ...Object.entries(columns).map(([name, values]) => [name, values[n]])]),
   );
   const heldOut = requests.filter((request) => typeof request.holdout_loss_after === "number");
-  const kept = requests.filter((request) => request.outcome === "accepted");
+  const applied = requests.filter((request) => request.outcome === "accepted");
+  const undone = requests.filter((request) => request.undone).length;
   // Without a guard nothing was accepted, only applied.
-  const word = kept.length ? kept[0].verdict : "accepted";
+  const word = applied.length ? applied[0].verdict : "accepted";
+  const counted = `${applied.length - undone} ${word}, ${requests.length - applied.length} rejected`;
   return make(
     "div",
     { id: "timeline" },
-    make("h3", {}, `Requests: ${kept.length} ${word}, ${requests.length - kept.length} rejected`),
+    make("h3", {}, `Requests: ${counted}${undone ? `, ${undone} undone since` : ""}`),
     legend([
       { name: "before the request", ...BEFORE, dash: "0 99" },
       { name: `after, ${word}`, ...ACCEPTED, dash: "0 99" },
@@ -67,12 +69,16 @@ function lossChart(requests, name, title) {
 
 function requestLines(request) {
   return [
-    `${request.number}. ${request.id}: ${request.verdict}`,
+    `${request.number}. ${request.id}: ${outcomeOf(request)}`,
     request.reason,
     `forget loss ${change(request, "forget_loss")}`,
     `guard loss ${change(request, "guard_loss")}`,
     request.mask ? `mask changed by ${shown(100 * request.mask.mean_change, 2)} % on average, ${shown(100 * request.mask.largest_change, 1)} % at most` : "",
   ];
+}
+
+function outcomeOf(request) {
+  return request.undone ? `${request.verdict}, undone since` : request.verdict;
 }
 
 function change(request, name) {
@@ -98,7 +104,7 @@ function requestTable(requests) {
   const columns = [
     ["#", (request) => request.number, 0],
     ["Request", (request) => request.id],
-    ["Outcome", (request) => request.verdict],
+    ["Outcome", outcomeOf],
     ["Forget loss", (request) => request.forget_loss_after, 3, (request) => change(request, "forget_loss")],
     ["Guard loss", (request) => request.guard_loss_after, 3, (request) => change(request, "guard_loss")],
     ...(hasHoldout ? [["Hold-out loss", (request) => request.holdout_loss_after, 3, (request) => change(request, "holdout_loss")]] : []),
