@@ -94,6 +94,34 @@ def test_long_stages_tell_their_passes() -> None:
     assert steps.where() == solving
 
 
+def test_before_the_second_step_the_passes_say_how_long_they_take() -> None:
+    """How many steps there will be, and how long they take, nobody knows yet."""
+    clock = Clock()
+    steps = Steps(1, "request", ["a"], clock)
+    steps.stage("scoring")
+    said = []
+    for number in (1, 2, 3):
+        steps.passing(number, 5)
+        said.append(steps.times())
+        clock.now += 4
+    assert said == [
+        "0:00 so far",
+        "0:04 so far, these passes about 0:16 more",
+        "0:08 so far, these passes about 0:12 more",
+    ]
+    steps.passing(1, 5)  # others begin
+    assert steps.times() == "0:12 so far"
+    steps.passing(2, 5)
+    steps.stage(Stage("trying", 1, 4))
+    assert steps.times() == "0:12 so far"
+    clock.now = 20
+    steps.stage(Stage("trying", 2, 4))
+    steps.passing(1, 5)
+    clock.now = 22
+    steps.passing(2, 5)  # from now on the steps tell of the whole
+    assert steps.times() == "0:22 so far, at most about 0:22 left"
+
+
 def test_more_than_was_counted_has_no_end_in_sight() -> None:
     steps = Steps(0, "prompts")
     steps.advance(44)

@@ -43,6 +43,12 @@ def _random_ledger(chance: random.Random) -> list[dict[str, Any]]:
     return entries
 
 
+def _applies(line: int, entry: dict[str, Any], undone: set[int]) -> bool:
+    is_applied = entry["kind"] == "request" and entry["outcome"] == "accepted"
+    assert is_applied or line not in undone
+    return is_applied and line not in undone
+
+
 def test_after_every_line_the_applied_and_rejected_requests_are_those_of_a_playback() -> None:
     for seed in range(60):
         entries = _random_ledger(random.Random(seed))
@@ -53,6 +59,9 @@ def test_after_every_line_the_applied_and_rejected_requests_are_those_of_a_playb
             found = list(history.applied.items()), list(history.rejected.items())
             expected = _reference(entries[:position])
             assert found == tuple(list(part.items()) for part in expected), (seed, position)
+            undone = history.undone()
+            in_force = {e["id"] for n, e in enumerate(entries[:position]) if _applies(n, e, undone)}
+            assert in_force == history.applied.keys(), (seed, position)
             assert totals == {
                 "seen": history.requests_seen,
                 "applied": len(expected[0]),
@@ -83,3 +92,29 @@ def test_a_line_says_the_measures_that_the_whole_history_gives(steps):
         told = history.measures_after(entry)
         history.advance(entry)
         assert told == history.measures
+
+
+def test_a_repair_undoes_nothing_that_it_found_to_be_applied() -> None:
+    def request(name: str, generation: int) -> dict[str, Any]:
+        known = {"kind": "request", "id": name, "outcome": "accepted", "request_digest": name}
+        return known | {"generation": generation, "state_after": name}
+
+    entries = [
+        {"kind": "created", "generation": 0, "state_after": ""},
+        request("kept", 1),
+        request("undone", 2),
+        {"kind": "rollback", "to": 1, "generation": 3, "state_after": "kept"},
+        {
+            "kind": "repair",
+            "salvaged": 3,
+            "generation": 4,
+            "state_after": "kept",
+            "applied": {"kept": "kept", "of a lost line": "x"},
+            "rejected": {},
+            "totals": {"seen": 3},
+        },
+        request("new", 5),
+    ]
+    history = History.of(entries)
+    assert list(history.applied) == ["kept", "of a lost line", "new"]
+    assert history.undone() == {2}

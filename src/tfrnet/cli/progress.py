@@ -38,11 +38,14 @@ class Steps:
         # When the first step of a part began, and the one that it is in now.
         self._first_step = self._this_step = 0.0
         self._step = 0
+        # Of passes that belong together: which one it is, of how many, and when both began.
+        self._number = self._passes = 0
+        self._first_pass = self._this_pass = 0.0
         self.changed: Callable[[], None] = lambda: None
 
     def stage(self, what: str) -> None:
         """Say what is being done now."""
-        self._stage, self._pass = what, ""
+        self._stage, self._pass, self._number = what, "", 0
         if isinstance(what, Stage) and what.step != self._step:
             self._this_step = self._clock()
             if not 0 < self._step < what.step:  # they begin, perhaps once more
@@ -53,6 +56,10 @@ class Steps:
     def passing(self, number: int, passes: int) -> None:
         """Say which pass of the stage begins; this alone is not worth a line."""
         self._pass = which_pass(number, passes)
+        self._this_pass = self._clock()
+        if number == 1 or passes != self._passes:
+            self._first_pass = self._this_pass
+        self._number, self._passes = number, passes
 
     def advance(self, count: int = 1) -> None:
         """Count more as done."""
@@ -67,6 +74,7 @@ class Steps:
     def _next(self, count: int, now: float) -> None:
         self.done += count
         self._part_began, self._step, self._stage, self._pass = now, 0, "", ""
+        self._number = 0
         self.changed()
 
     def time_left(self) -> float | None:
@@ -88,6 +96,14 @@ class Steps:
         this_one = max(0.0, per_step - (self._clock() - self._this_step))
         return spent + this_one + per_step * (self._stage.steps - self._stage.step)
 
+    def _passes_left(self) -> float | None:
+        """Return the seconds that the passes which belong together still take, by those done."""
+        if self._number < 2:
+            return None
+        each = (self._this_pass - self._first_pass) / (self._number - 1)
+        this_one = max(0.0, each - (self._clock() - self._this_pass))
+        return this_one + each * (self._passes - self._number)
+
     def _unplanned(self) -> bool:
         """Tell whether there is more to do than was counted beforehand, as with a stream."""
         return not self._names and (self.done > self.total or not self.total)
@@ -108,6 +124,8 @@ class Steps:
         """Return the time spent and left, in words."""
         left = self.time_left()
         spent = f"{duration(self._clock() - self._began)} so far"
+        if left is None and (passes := self._passes_left()):
+            return f"{spent}, these passes about {duration(passes)} more"
         if left is None or self.done >= self.total:
             return spent
         if not left:
