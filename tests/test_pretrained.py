@@ -74,7 +74,7 @@ def test_it_goes_on_in_memory_as_a_session_would_on_disk(
 def test_only_forgetting_needs_retain_data_and_then_the_guards(state: Path) -> None:
     net = TFRNet.from_pretrained(None, state)
     before = net.state
-    with pytest.raises(InputError, match="retain data are needed"):
+    with pytest.raises(InputError, match="retain data is needed"):
         net.forget(SECOND)
     with pytest.raises(InputError, match="guard examples of state"):
         net.forget(SECOND, retain=tiny.examples(5, offset=500))

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 REFERENCE = "reference data"
-_NO_RETAIN_DATA = "retain data are needed: they say what the model must keep"
+_NO_RETAIN_DATA = "retain data is needed: it says what the model must keep"
 S = TypeVar("S", bound=State)
 
 

@@ -30,13 +30,13 @@ def test_good_data_give_no_warning() -> None:
 
 def test_few_retain_lines() -> None:
     (line,) = said([NEAR], RETAIN[:49])
-    assert line.startswith("the retain data have 49 lines; with fewer than 50 ")
+    assert line.startswith("the retain data has 49 lines; with fewer than 50 ")
 
 
 @pytest.mark.parametrize("guard", [None, RETAIN[:5]])
 def test_guard_and_retain_are_the_same_lines(guard) -> None:
     (line,) = said([NEAR], guard=guard)
-    assert line.startswith("guard and retain data are the same lines")
+    assert line.startswith("guard and retain data is the same")
     assert said([NEAR], guard=guard, has_holdout=True) == []
 
 

@@ -27,13 +27,13 @@ def test_the_models_own_text_stands_in_until_there_is_better(
     where = ["--model", files.model, "--state", tmp_path / "new", "--device", "cpu"]
     run = tfrnet("run", "--stream", files.stream, *where, *FAST)
     assert run.code in (0, 1)
-    assert "lines that the model wrote itself stand in for them; data of your own " in run.err
+    assert "lines that the model wrote itself stand in for it; data of your own " in run.err
     assert run.unexpected == []
     again = tfrnet("run", "--stream", files.stream, *where)
     assert "3 of 3 requests were already done" in again.out
     given = tfrnet("run", "--stream", files.stream, *where, "--retain", files.retain)
     assert "this state was begun without retain data: its steps now use yours " in given.err
-    assert "stand in for them" not in given.err
+    assert "stand in for it" not in given.err
     assert tfrnet("verify", "--state", tmp_path / "new").code == 0
 
 
@@ -69,7 +69,7 @@ def test_a_service_does_as_run_does(
     where = ["--model", files.model, "--device", "cpu", *FAST]
     served = tfrnet("serve", *where, "--state", tmp_path / "served", "--port", 0)
     assert served.code == 0
-    assert "lines that the model wrote itself stand in for them" in served.err
+    assert "lines that the model wrote itself stand in for it" in served.err
     tfrnet("run", "--stream", files.stream, *where, "--state", tmp_path / "run")
     assert story(tmp_path / "served") == story(tmp_path / "run")
     assert tensors(tmp_path / "served") == tensors(tmp_path / "run")

@@ -72,7 +72,7 @@ def test_without_memory_for_float32_copies_no_parameter_gathers_gradients(monkey
 @pytest.mark.parametrize("name", ["ga", "graddiff", "rmu"])
 def test_new_retain_data_must_not_be_empty(name):
     unlearner = make(name)
-    with pytest.raises(InputError, match="retain data are needed"):
+    with pytest.raises(InputError, match="retain data is needed"):
         unlearner.forget(STREAM[0], retain=[])
     assert unlearner.retain == RETAIN
     assert unlearner.forget(STREAM[0]).accepted

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Material:
-    """The requests, and the data that go with them; no retain data if the model writes its own."""
+    """The requests and the data that goes with them; the model may write its own retain data."""
 
     requests: Sequence[Request]
     retain: list[Example] | None

@@ -135,7 +135,7 @@ def _about_own_text(session: Session, retain: Sequence[Example] | None) -> Itera
     if retain is None:
         yield (
             f"no retain data: {len(session.unlearner.retain)} lines that the model wrote itself "
-            "stand in for them; data of your own protect what you need better (--retain)"
+            "stand in for it; data of your own protects what you need better (--retain)"
         )
     elif session.store.manifest.own_text is not None:
         yield (

@@ -50,7 +50,7 @@ RetainOrOwn = Annotated[
     typer.Option(
         "--retain",
         help="JSON Lines file with examples that the model must keep. Without it the model writes "
-        "some text of its own to be kept, once per state; data of your own protect better.",
+        "some text of its own to be kept, once per state; data of your own protects better.",
         show_default=False,
     ),
 ]

@@ -43,13 +43,13 @@ def _about_data(
 ) -> Iterator[str]:
     if len(retain) < LEAST_RETAIN:
         yield (
-            f"the retain data have {len(retain)} lines; with fewer than {LEAST_RETAIN} more is "
+            f"the retain data has {len(retain)} lines; with fewer than {LEAST_RETAIN} more is "
             "lost than has to be"
         )
     if has_holdout or (guard and not set(guard) <= set(retain)):
         return
     yield (
-        "guard and retain data are the same lines, so the guard checks only what is protected "
+        "guard and retain data is the same, so the guard checks only what is protected "
         "anyway; give other lines with --guard, or measure some with --holdout"
     )
 

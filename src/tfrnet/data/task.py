@@ -37,7 +37,7 @@ class Task(ABC):
     fixed_choices: ClassVar[bool] = False
     # The most tokens of a generated answer.
     new_tokens: ClassVar[int] = 10
-    # The split that retain and guard data come from; empty: from `training`, like the requests.
+    # The split that retain and guard data comes from; empty: from `training`, like the requests.
     kept: ClassVar[str] = ""
     # Whether its stream has nothing of other tasks: for models that know this one only.
     alone: ClassVar[bool] = False

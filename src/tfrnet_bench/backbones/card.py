@@ -137,7 +137,7 @@ def card(
             if log["base"] == BUNDLED
             else "The base model has its own licence. "
         )
-        + "The data keep their own licences, named above."
+        + "The data keeps its own licences, named above."
     )
     return "\n\n".join(sections) + "\n"
 

@@ -250,7 +250,7 @@ def test_overlap_and_missing_retain_data_are_refused():
         net.forget(tiny.Request("r", (RETAIN[2],)))
     with pytest.raises(InputError, match="guard data overlaps"):
         net.forget(tiny.Request("r", (GUARD[0],)))
-    with pytest.raises(InputError, match="retain data are needed"):
+    with pytest.raises(InputError, match="retain data is needed"):
         TFRNet(tiny.make_model(), tiny.make_tokenizer(), [], TFRConfig())
 
 
