@@ -90,7 +90,7 @@ def test_a_certificate_says_when_a_request_was_first_received(
 ) -> None:
     key, times = tmp_path / "key.pem", iter(range(100))
     clock = lambda: f"2026-11-16T09:{next(times):02d}:00+00:00"  # noqa: E731
-    for module in ("tfrnet.session", "tfrnet.state.store"):
+    for module in ("tfrnet.session", "tfrnet.state.new_state", "tfrnet.state.store"):
         monkeypatch.setattr(f"{module}.now", clock)
     with open_session(key=key) as session:  # minute 0: the state is made
         with monkeypatch.context() as while_rejecting:

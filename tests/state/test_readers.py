@@ -136,7 +136,7 @@ def test_a_disk_that_fails_when_a_reader_lets_go_is_no_traceback(
         close(descriptor)
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr("tfrnet.state.store.os.close", fail)
+    monkeypatch.setattr("tfrnet.state.reader.os.close", fail)
     del store  # forgotten, not closed: what its finaliser raises would be printed
     gc.collect()
     assert capsys.readouterr().err == ""

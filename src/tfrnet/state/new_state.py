@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tfrnet.core import files
+from tfrnet.core.clock import now
 from tfrnet.core.errors import DamagedError, StateError
 from tfrnet.core.lock import FolderLock
-from tfrnet.state import digest_key, ledger
+from tfrnet.state import digest_key, generation_file, ledger
 from tfrnet.state.layout import Layout
+from tfrnet.state.pointer import Pointer
+
+if TYPE_CHECKING:
+    from tfrnet.core.signing import SigningKey
+    from tfrnet.core.tensors import State
+    from tfrnet.state.manifest import Manifest
 
 
 class NewState:
@@ -36,6 +45,40 @@ class NewState:
         except BaseException:
             self._lock.release()
             raise
+
+    def write(
+        self,
+        make_manifest: Callable[[bytes], Manifest],
+        state: State,
+        signing: SigningKey | None,
+    ) -> None:
+        """Write the files of a state, the one that makes it a state last."""
+        layout = self.layout
+        for number in layout.numbers():  # what a making that was cut off has left
+            layout.generation(number).unlink(missing_ok=True)
+        key = digest_key.make(layout)
+        manifest = make_manifest(key).to_bytes()
+        generation_file.write(layout.generation(0), state, 0)
+        created = ledger.chained(
+            {
+                "kind": "created",
+                "time": now(),
+                "sequence": 1,
+                "generation": 0,
+                "state_after": state.digest(),
+                "totals": {"seen": 0, "applied": 0, "rejected": 0},
+                "measures": {},
+                "oldest": 0,
+                "manifest": hashlib.sha256(manifest).hexdigest(),
+                "key": hashlib.sha256(key).hexdigest(),
+            }
+            | ({"public_key": signing.public.text} if signing else {}),
+            ledger.GENESIS,
+            signing,
+        )
+        files.replace_file(layout.ledger, ledger.line(created), files.PRIVATE)
+        Pointer(0, 1, created["hash"]).write(layout.pointer)
+        files.replace_file(layout.manifest, manifest, files.PRIVATE)
 
     def take_lock(self) -> FolderLock:
         """Hand the lock over to the state that was made."""

@@ -137,7 +137,7 @@ STORIES = [
 def fixed() -> Iterator[None]:
     """Let clock and chance stand still."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("store", "repair"):
+        for module in ("new_state", "store", "repair"):
             patch.setattr(f"tfrnet.state.{module}.now", lambda: "2026-01-01T00:00:00+00:00")
         patch.setattr(secrets, "token_bytes", lambda count: bytes(range(count)))
         patch.setattr(os, "fsync", lambda descriptor: None)  # nothing is cut off for real
