@@ -65,3 +65,18 @@ def test_requests_that_are_not_applied_are_refused(
     result = tfrnet("audit", "--requests", files.request, "--state", files.state)
     assert result.code == 2
     assert result.error.startswith("none of the 1 requests is applied in state ")
+
+
+def test_kept_data_that_overlaps_what_was_forgotten_is_refused(
+    tfrnet: Tfrnet, files: Files, tmp_path: Path, no_model: None
+) -> None:
+    """Its figures would tell of the forgetting, not of what else was lost."""
+    forgotten = tiny.requests(3, size=2)[1].examples[0].to_dict()
+    same = write_lines(tmp_path / "same.jsonl", [{"text": "One more."}, forgotten])
+    audit = ["audit", "--requests", files.stream, "--state", files.state]
+    for option, label in (("--holdout", "hold-out data"), ("--retain", "retain data")):
+        result = tfrnet(*audit, option, same)
+        assert result.code == 2
+        assert f"{label} overlaps request 'request-1': the same example is on line 2" in result.err
+    both = tfrnet(*audit, "--holdout", files.retain, "--retain", files.retain)
+    assert (both.code, "hold-out data overlaps retain data: lines 1" in both.err) == (2, True)

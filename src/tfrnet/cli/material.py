@@ -44,9 +44,9 @@ def read_material(options: SessionOptions, requests: Sequence[Request]) -> Mater
     used = {"retain data": retain or (), "guard data": guard or ()}
     for label, data in used.items():
         refuse_overlap(requests, data, label)
-    holdout = _apart(options.holdout, "hold-out data", used, requests)
+    holdout = read_apart(options.holdout, "hold-out data", used, requests)
     used["hold-out data"] = holdout
-    reference = _apart(options.reference, "reference data", used, requests)
+    reference = read_apart(options.reference, "reference data", used, requests)
     return Material(requests, retain, guard, holdout, reference)
 
 
@@ -66,7 +66,7 @@ def chosen_config(options: SessionOptions, known: Manifest | None) -> Settings |
     return base.with_overrides(overrides)
 
 
-def _apart(
+def read_apart(
     path: Path | None,
     label: str,
     used: Mapping[str, Sequence[Example]],

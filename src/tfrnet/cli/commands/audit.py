@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tfrnet.cli import options as opt
+from tfrnet.cli.material import read_apart
 from tfrnet.cli.opening import load, model_name
 from tfrnet.cli.output import Output
 from tfrnet.core.errors import InputError
@@ -53,15 +54,15 @@ def command(
     the chat template, from the first words, from the middle of a passage. 'forget' and 'run' do the
     same after each request. Nothing is written.
     """
-    from tfrnet.data.requests import read_examples, read_requests
+    from tfrnet.data.requests import read_requests
     from tfrnet.state.store import StateStore
 
     output = Output(as_json)
     wanted = read_requests(requests)
-    kept = read_examples(retain) if retain else []
-    held_out = read_examples(holdout) if holdout else []
     store = StateStore.open(state)
     applied = _applied(store, wanted, output)
+    kept = read_apart(retain, "retain data", {}, applied)
+    held_out = read_apart(holdout, "hold-out data", {"retain data": kept}, applied)
     loaded = load(
         *(model_name(model, store), store.manifest.dtype(dtype), device, output),
         trust_remote_code=trust_remote_code,
