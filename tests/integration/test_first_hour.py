@@ -104,6 +104,7 @@ def test_the_first_hour_with_a_tiny_model(terminal: bool, tiny_folder: Path) -> 
         assert any(ESCAPE in said.text for said in heard)
 
 
+@pytest.mark.long
 @pytest.mark.real
 @pytest.mark.slow
 @pytest.mark.usefixtures("empty_folder")
