@@ -552,15 +552,17 @@ def test_serve_refuses_what_cannot_be_before_a_model_is_loaded(
         (line,) = capsys.readouterr().err.splitlines()
         return line
 
+    retain = tmp_path / "retain.jsonl"
+    retain.write_text('{"prompt": "Bees make", "answer": "honey"}\n')
     assert "needs --tokens FILE" in said("--host", "0.0.0.0")
     assert "does not exist; 'tfrnet token add" in said(
-        "--tokens", tmp_path / "none.json", "--retain", tmp_path / "r", "--port", 0
+        "--tokens", tmp_path / "none.json", "--retain", retain, "--port", 0
     )
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        assert "cannot listen on 127.0.0.1" in said("--retain", tmp_path / "r", "--port", port)
+        assert "cannot listen on 127.0.0.1" in said("--retain", retain, "--port", port)
 
 
 def test_the_committed_description_is_that_of_the_code() -> None:
