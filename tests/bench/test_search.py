@@ -182,6 +182,7 @@ def test_every_method_gets_as_many_trials_and_the_second_half_goes_where_the_bes
     assert seen[:4] != seen[4:8] and set(seen[:8]) == {"ga", "npo"}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_small_grid")
 def test_a_search_goes_on_from_what_is_there_also_with_more_trials():
     plan = SearchPlan(**TWO, trials=4)
@@ -340,6 +341,7 @@ def test_a_search_runs_resumes_and_leaves_the_model_as_it_was(
     assert set(found["honest"]) == set(found["paper"]) == {"npo", "ga"}
 
 
+@pytest.mark.slow
 def test_what_fails_or_comes_too_late_is_told_and_tried_again(
     tiny_folder: Path, tmp_path: Path, source: Source, monkeypatch: pytest.MonkeyPatch
 ):

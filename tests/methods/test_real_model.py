@@ -43,13 +43,8 @@ def backbone():
     return load_model("smollm2-tasks")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=() if name == "tfr" else pytest.mark.slow)
-        for name in method_names()
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", method_names())
 def test_the_forget_loss_of_a_request_rises_and_all_can_be_undone(backbone, name):
     model, tokenizer = backbone
     method = find_method(name)

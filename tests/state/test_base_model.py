@@ -47,6 +47,7 @@ def test_a_folder_that_is_there_is_a_path(tmp_path: Path, monkeypatch: pytest.Mo
     assert where_model_lies(layout, "mine") == str(tmp_path / "models" / "mine")
 
 
+@pytest.mark.slow
 def test_every_changed_byte_of_the_note_is_found_and_a_damaged_note_is_not_followed(
     tmp_path: Path,
 ) -> None:

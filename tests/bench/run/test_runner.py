@@ -154,6 +154,7 @@ def test_a_cell_that_was_killed_goes_on_and_ends_as_if_it_had_not_been(
     assert not (tmp_path / "out/cells" / key / "partial").exists()
 
 
+@pytest.mark.slow
 def test_a_cell_that_another_process_has_is_left_to_it(tmp_path: Path, tiny_folder: Path):
     machine, out = make_machine(tmp_path), tmp_path / "out"
     plan = make_plan(tiny_folder, methods=("ga",))

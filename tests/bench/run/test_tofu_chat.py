@@ -47,6 +47,7 @@ def test_requests_and_kept_examples_are_in_the_chat_form(tmp_path: Path, chat_fo
     assert not forgotten & {example.prompt for example in (*retain, *guard)}
 
 
+@pytest.mark.slow
 def test_a_cell_says_which_set_and_form_it_is_of(tmp_path: Path, chat_folder: Path):
     machine = make_machine(tmp_path)
     plan = make_plan(chat_folder, experiments=("tofu",), methods=("ga",), tofu=SIZES)

@@ -433,6 +433,7 @@ def routed_model(experts):
     return model.eval()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("experts", [2, 4])
 def test_experts_that_see_tokens_out_of_their_batch_are_scored_right(experts):
     model = routed_model(experts)

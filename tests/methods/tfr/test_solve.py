@@ -231,6 +231,7 @@ def test_what_was_not_forgotten_is_not_remembered():
     assert not net.state.tensors()["forgotten"].any()
 
 
+@pytest.mark.slow
 def test_what_is_remembered_is_bounded_and_part_of_the_state(tmp_path):
     config = replace(CONFIG, memory_rows=5)
     requests = tiny.requests(3, size=3)
@@ -294,6 +295,7 @@ def test_recovery_raises_suppressed_channels_and_can_be_switched_off():
     assert sum(recovered(use_recovery=False)) == 0
 
 
+@pytest.mark.slow
 def test_a_state_that_was_put_down_and_taken_up_again_goes_on_the_same(tmp_path):
     requests = tiny.requests(3)
     whole = make_net()
