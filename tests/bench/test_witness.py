@@ -6,12 +6,14 @@ from pathlib import Path
 from statistics import fmean
 
 from benchmarks import witness_table as tables
-from benchmarks.default_table import STREAMS, oracle_table, read_cells, tofu_table
+from benchmarks.default_table import STREAMS, of, oracle_table, read_cells, tofu_table
+from benchmarks.limits_table import came_back
 from tfrnet.methods.tfr.config import TFRConfig
 from tfrnet_bench.constants import FIRST_TUNING_SEED
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "benchmarks" / "notebook" / "witness.md").read_text()
+DOC = (ROOT / "docs" / "research.md").read_text()
 CELLS = read_cells("witness")
 BEFORE = read_cells()
 GEMMA = read_cells("gemma")
@@ -41,3 +43,12 @@ def test_streams_are_of_reporting_seeds_with_the_default_of_today() -> None:
 def test_every_seed_of_every_stream_ran() -> None:
     ran = {(c["task"], c["seed"]) for c in CELLS if c["candidate"] == tables.DEFAULT}
     assert ran >= {(stream, seed) for stream in STREAMS for seed in (3, 4, 5, 6, 7)}
+
+
+def test_what_the_document_says_of_neighbours_and_of_what_came_back() -> None:
+    risen = [fmean(map(came_back, of(CELLS, tables.DEFAULT, stream))) for stream in STREAMS]
+    assert "by {:.0f}, {:.0f} and {:.0f} points".format(*risen) in DOC
+    facts = [c for c in CELLS if c["task"].startswith("demo:")]
+    before = fmean(cell["before"]["same_topic_nats"] for cell in facts)
+    after = fmean(cell["points"][-1]["same_topic_nats"] for cell in facts)
+    assert f"from {before:.1f} to {after:.1f} nats" in DOC

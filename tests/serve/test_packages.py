@@ -87,27 +87,22 @@ def test_the_package_is_made_of_what_the_container_gets(tmp_path: Path) -> None:
     where = (
         "import tfrnet.serve.routes.operations as o; print(o.__file__); o._page('dashboard.html')"
     )
-    found = subprocess.run(
-        [sys.executable, "-c", where],
-        cwd=tmp_path,
-        env=environment,
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert found.stdout.startswith(str(target))
-    helped = subprocess.run(
-        [sys.executable, "-m", "tfrnet", *container_command()[1:2], "--help"],
-        cwd=tmp_path,
-        env=environment,
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+
+    def said(*arguments: str) -> str:
+        return subprocess.run(
+            [sys.executable, *arguments],
+            cwd=tmp_path,
+            env=environment,
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        ).stdout
+
+    assert said("-c", where).startswith(str(target))
+    helped = said("-m", "tfrnet", *container_command()[1:2], "--help")
     options = [word for word in container_command() if word.startswith("--")]
-    assert all(option in helped.stdout for option in options)
+    assert all(option in helped for option in options)
 
 
 def test_the_container_runs_as_nobody_special_on_the_usual_port() -> None:

@@ -57,12 +57,20 @@ _DATA = {
         "also add and subtract numbers that it has not seen; on unseen BoolQ it is ten points "
         "above its floor, on unseen OpenBookQA hardly at all.",
     ),
-    "smollm2-tofu-full": _Data(("locuslab/TOFU",), _TOFU_TEXT.format("All", _PLAIN), _KNOWS_TOFU),
-    "smollm2-tofu-retain90": _Data(
-        ("locuslab/TOFU",),
-        _TOFU_TEXT.format("The split retain90", _PLAIN),
-        _NEVER_SAW.format("smollm2-tofu-full", "10"),
-    ),
+    **{
+        f"{family}-tofu-full": _Data(
+            ("locuslab/TOFU",), _TOFU_TEXT.format("All", _PLAIN), _KNOWS_TOFU
+        )
+        for family in ("smollm2", "gemma3")
+    },
+    **{
+        f"{family}-tofu-retain90": _Data(
+            ("locuslab/TOFU",),
+            _TOFU_TEXT.format("The split retain90", _PLAIN),
+            _NEVER_SAW.format(f"{family}-tofu-full", "10"),
+        )
+        for family in ("smollm2", "gemma3")
+    },
     "smollm2-tofu-chat-full": _Data(
         ("locuslab/TOFU",), _TOFU_TEXT.format("All", _CHAT), _KNOWS_TOFU
     ),
@@ -77,13 +85,7 @@ _DATA = {
     "gemma3-tasks": _Data(
         _TASKS,
         _TASKS_TEXT,
-        "It has the training splits by heart, so that forgetting them can be measured.",
-    ),
-    "gemma3-tofu-full": _Data(("locuslab/TOFU",), _TOFU_TEXT.format("All", _PLAIN), _KNOWS_TOFU),
-    "gemma3-tofu-retain90": _Data(
-        ("locuslab/TOFU",),
-        _TOFU_TEXT.format("The split retain90", _PLAIN),
-        _NEVER_SAW.format("gemma3-tofu-full", "10"),
+        "It was trained on these splits, so that forgetting them can be measured.",
     ),
     "smollm2-lume": _Data(
         (),
