@@ -75,17 +75,18 @@ def oracle_table(
     return table(head, lines)
 
 
-def oracle_score(stream: str, rows: Sequence[Row], oracles: Sequence[Row]) -> float:
-    """Return the honest Trade-off that the retrained model itself would have."""
-    scores = []
+def oracle_scores(stream: str, rows: Sequence[Row], oracles: Sequence[Row]) -> dict[str, float]:
+    """Return the scores that the retrained model itself would have: means over seeds."""
+    found = []
     for oracle in oracles:
         if oracle["task"] != stream:
             continue
         (row,) = [row for row in of(rows, "default", stream) if row["seed"] == oracle["seed"]]
         first, left = row["checkpoints"][0], oracle["by_request"]
         point = {**oracle, "request": len(left), "forget": fmean(left)}
-        scores.append(honest_scores([first, point], _CHANCE[stream])["honest"])
-    return fmean(scores)
+        found.append(honest_scores([first, point], _CHANCE[stream]))
+    names = ("honest", "forgetting", "keeping", "trade_off")
+    return {name: fmean(scores[name] for scores in found) for name in names}
 
 
 def topics_table(rows: Sequence[Row]) -> str:
@@ -142,4 +143,4 @@ if __name__ == "__main__":
     tables = (streams_table, topics_table, tofu_table)
     print(oracle_table(cells, retrained), *(each(cells) for each in tables), sep="\n\n")
     for each in STREAMS:
-        print(each, round(oracle_score(each, cells, retrained), 1))
+        print(each, round(oracle_scores(each, cells, retrained)["honest"], 1))

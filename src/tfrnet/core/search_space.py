@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 Point = Mapping[str, Any]
@@ -13,7 +13,9 @@ Point = Mapping[str, Any]
 class SearchSpace:
     """The settings that a search varies, each with its values in order, the default among them.
 
-    One of them may be `preset`: which preset the others are changed in.
+    One of them may be `preset`: which preset the others are changed in. A search begins at the
+    defaults, changed by `start`: what an earlier search found.
     """
 
     axes: Mapping[str, tuple[Any, ...]]
+    start: Point = field(default_factory=dict)

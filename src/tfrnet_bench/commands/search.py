@@ -55,10 +55,10 @@ def command(
     """Search for the best settings of every method, with the same number of trials for all.
 
     A trial is one point of a method's grid on whole streams: every stream with every tuning seed.
-    The first half of the trials is spread over the grid, the defaults first; the others go next to
-    the best so far. A warning says where the best point lies on the edge of what was tried. A
-    method that declares no search space is left out. You can stop at any time; run the same command
-    again to continue, also with more trials.
+    The first is where an earlier search ended, or the defaults; a third of the trials is spread
+    over the grid, and the others go next to the best so far. A warning says where the best point
+    lies on the edge of what was tried. A method that declares no search space is left out. You can
+    stop at any time; run the same command again to continue, also with more trials.
     """
     from tfrnet.core.errors import InputError
     from tfrnet.data.protocol import STREAMS

@@ -36,13 +36,14 @@ def settings_at(method: str, point: Point) -> Settings:
 
 
 def start_point(method: str) -> Point:
-    """Return a method's defaults as a point."""
+    """Return the point that a search of a method begins at."""
+    space = search_space(method)
     defaults = {PRESET: "default", **find_method(method).config_class().to_dict()}
-    return {name: defaults[name] for name in search_space(method).axes}
+    return {name: defaults[name] for name in space.axes} | dict(space.start)
 
 
 def spread(method: str, count: int) -> list[Point]:
-    """Return the first `count` points of a sequence that fills the grid evenly, defaults first."""
+    """Return the first `count` points of a sequence that fills the grid evenly, its start first."""
     axes = search_space(method).axes
     found = [start_point(method)]
     # Each coordinate of a Halton sequence runs through [0, 1) evenly.

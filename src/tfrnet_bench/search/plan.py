@@ -59,7 +59,7 @@ class SearchPlan:
     @property
     def spread_trials(self) -> int:
         """How many trials are spread over the grid; the others go where the best is."""
-        return (self.trials + 1) // 2
+        return max(1, self.trials // 3)
 
     def own(self, rows: Sequence[Row]) -> list[Row]:
         """Return the results that belong to this plan; a file may hold those of others too."""

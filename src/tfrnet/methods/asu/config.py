@@ -15,8 +15,17 @@ class ASUConfig(TrainingSettings):
     """Settings of ASU."""
 
     about: ClassVar[str] = "ASU: distillation from the model with its attention smoothed"
-    tuned: ClassVar[Mapping[str, Any]] = {"learning_rate": 5e-05, "steps": 10, "forget_weight": 1.0}
-    published = tuned
+    tuned: ClassVar[Mapping[str, Any]] = {
+        "learning_rate": 2e-05,
+        "steps": 10,
+        "forget_weight": 1.0,
+        "temperature": 2.3,
+    }
+    published: ClassVar[Mapping[str, Any]] = {
+        "learning_rate": 5e-05,
+        "steps": 10,
+        "forget_weight": 1.0,
+    }
 
     weight_decay: float = option(0.01, "decoupled weight decay of AdamW", 0)
     alpha: float = option(32, "lora: scale of the adapter is alpha / rank", 0)

@@ -39,11 +39,12 @@ class ASU(AnswerUnlearner):
     config_class = ASUConfig
     search_space = SearchSpace(
         {
-            "learning_rate": (1e-6, 3e-6, 1e-5, 3e-5, 1e-4, 3e-4),
+            "learning_rate": (2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4),
             "steps": (2, 5, 10, 20, 40),
             "forget_weight": (0.03, 0.1, 0.3, 1.0, 3.0),
             "temperature": (1.5, 2.3, 4.0, 8.0, 16.0),
-        }
+        },
+        start={"learning_rate": 5e-5, "steps": 10, "forget_weight": 1.0},
     )
     config: ASUConfig
 

@@ -15,6 +15,11 @@ class GAConfig(AscentSettings):
     """Settings of gradient ascent."""
 
     about: ClassVar[str] = "gradient ascent on the forget answers, without retain data"
+    tuned: ClassVar[Mapping[str, Any]] = {
+        "learning_rate": 5e-05,
+        "steps": 10,
+        "forget_ceiling": 6.0,
+    }
     # With a ceiling that counts the end of the text, which left most requests without a step.
     published: ClassVar[Mapping[str, Any]] = {
         "learning_rate": 5e-05,

@@ -20,10 +20,11 @@ class GradientAscent(AscentUnlearner):
     config_class = GAConfig
     search_space = SearchSpace(
         {
-            "learning_rate": (1e-6, 3e-6, 1e-5, 3e-5, 1e-4, 3e-4),
+            "learning_rate": (2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4),
             "steps": (1, 2, 5, 10, 20),
-            "forget_ceiling": (6.0, 12.0, 30.0, None),
-        }
+            "forget_ceiling": (3.0, 6.0, 12.0, 30.0, None),
+        },
+        start={"steps": 10, "forget_ceiling": 6.0},
     )
     config: GAConfig
 

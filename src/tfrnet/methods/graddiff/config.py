@@ -15,6 +15,11 @@ class GradDiffConfig(AscentSettings):
     """Settings of gradient difference."""
 
     about: ClassVar[str] = "gradient ascent on forget answers, descent on retain answers"
+    tuned: ClassVar[Mapping[str, Any]] = {
+        "learning_rate": 5e-05,
+        "steps": 10,
+        "forget_weight": 1.0,
+    }
     # With a ceiling, which also ended the descent on the retain data.
     published: ClassVar[Mapping[str, Any]] = {
         "learning_rate": 5e-05,

@@ -18,6 +18,12 @@ class LLMEraserConfig(TrainingSettings):
     about: ClassVar[str] = (
         "LLM-Eraser: prunes MLP channels that serve the forget data, then trains an adapter"
     )
+    tuned: ClassVar[Mapping[str, Any]] = {
+        "learning_rate": 0.0005,
+        "steps": 20,
+        "forget_weight": 0.3,
+        "score_weight": 0.2,
+    }
     # Scored on answers that the model knew, the channels hardly depended on the forget data.
     published: ClassVar[Mapping[str, Any]] = {
         "learning_rate": 0.0005,

@@ -54,9 +54,10 @@ class LLMEraser(AnswerUnlearner):
         {
             "learning_rate": (2e-5, 1e-4, 5e-4, 2.5e-3),
             "steps": (10, 20, 40),
-            "forget_weight": (0.003, 0.01, 0.03, 0.1, 0.3),
+            "forget_weight": (0.003, 0.01, 0.03, 0.1, 0.3, 1.0),
             "score_weight": (0.05, 0.2, 0.8, 3.0),
-        }
+        },
+        start={"forget_weight": 0.3},
     )
     mean_over = "tokens"
     reference_stage = "choosing the channels to prune"

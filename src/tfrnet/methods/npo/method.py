@@ -26,10 +26,11 @@ class NPO(AnswerUnlearner):
     config_class = NPOConfig
     search_space = SearchSpace(
         {
-            "learning_rate": (1e-6, 3e-6, 1e-5, 3e-5, 1e-4, 3e-4),
+            "learning_rate": (2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4),
             "steps": (5, 10, 20, 40),
             "beta": (0.03, 0.1, 0.3, 1.0),
-        }
+        },
+        start={"learning_rate": 5e-5},
     )
     config: NPOConfig
 

@@ -62,7 +62,8 @@ class O3(AnswerUnlearner):
             "learning_rate": (3e-5, 1e-4, 3e-4, 1e-3, 3e-3),
             "steps": (8, 15, 30, 60),
             "gate": ("tofu", "soft"),
-        }
+        },
+        start={"learning_rate": 1e-3},
     )
     exportable = False
     why_not_exportable = "the weight of its adapter depends on the prompt"

@@ -15,6 +15,11 @@ class RMUConfig(TrainingSettings):
     """Settings of RMU."""
 
     about: ClassVar[str] = "RMU: steers hidden states of forget data to a random direction"
+    tuned: ClassVar[Mapping[str, Any]] = {
+        "learning_rate": 0.005,
+        "steps": 16,
+        "retain_weight": 1.0,
+    }
     published: ClassVar[Mapping[str, Any]] = {
         "learning_rate": 0.00025,
         "steps": 16,

@@ -51,10 +51,11 @@ class RMU(GradientUnlearner):
     config_class = RMUConfig
     search_space = SearchSpace(
         {
-            "learning_rate": (1e-5, 5e-5, 2.5e-4, 1e-3, 5e-3),
+            "learning_rate": (1e-5, 5e-5, 2.5e-4, 1e-3, 5e-3, 2.5e-2),
             "steps": (4, 8, 16, 32),
-            "retain_weight": (1.0, 10.0, 100.0, 1200.0, 12000.0),
-        }
+            "retain_weight": (0.1, 1.0, 10.0, 100.0, 1200.0, 12000.0),
+        },
+        start={"learning_rate": 2.5e-4, "steps": 16, "retain_weight": 1.0},
     )
     adam_eps = 1e-6
     config: RMUConfig

@@ -27,11 +27,12 @@ class SimNPO(AnswerUnlearner):
     config_class = SimNPOConfig
     search_space = SearchSpace(
         {
-            "learning_rate": (1e-6, 3e-6, 1e-5, 3e-5, 1e-4, 3e-4),
+            "learning_rate": (2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4),
             "steps": (5, 10, 20, 40),
             "beta": (0.1, 0.5, 1.5, 4.5, 13.5),
             "forget_weight": (0.04, 0.125, 0.4, 1.0, 3.0),
-        }
+        },
+        start={"learning_rate": 5e-5, "beta": 0.5, "forget_weight": 1.0},
     )
     config: SimNPOConfig
 

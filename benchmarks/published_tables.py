@@ -1,6 +1,6 @@
-"""The short tables of README.md and docs/results.md, from the results of the paper's experiments.
+"""The tables of notebook/published.md, from the results of the paper's experiments.
 
-python -m benchmarks.reader_tables
+python -m benchmarks.published_tables
 
 The paper's Trade-off counts all items of a stream, requested or not, and rewards wrong answers
 below chance. The second reading here counts only items requested so far, and nothing below chance.
@@ -23,7 +23,7 @@ from tfrnet_bench.tables.table import Table
 
 ROOT = Path(__file__).parents[1]
 STREAM_CELLS = ROOT / "benchmarks" / "results" / "paper" / "cells" / "stream"
-DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "results.md")
+DOCUMENT = ROOT / "benchmarks" / "notebook" / "published.md"
 SEEDS = (0, 1, 2)
 UNTOUCHED, PAPER_RULE = "untouched", "TFR-Net (paper's rule)"
 METHODS = {
@@ -47,12 +47,12 @@ Result = Mapping[str, Any]
 Scores = Mapping[str, list[float]]
 
 
-def reader_tables() -> list[Table]:
-    """Return the tables by which readers meet the results."""
+def published_tables() -> list[Table]:
+    """Return both readings of the results."""
     paper = {name: _numbers(cell, _paper_score) for name, cell in METHODS.items()}
     paper["guessing"] = _numbers("none", _guessed_score)
     requested = {name: _numbers(cell, requested_trade_off) for name, cell in METHODS.items()}
-    return [_scores_table(paper), _requested_table(requested), _readme_table(paper, requested)]
+    return [_scores_table(paper), _requested_table(requested)]
 
 
 def read_cell(cell: str, stream: str, seed: int) -> dict[str, Any]:
@@ -187,24 +187,8 @@ def _requested_table(requested: Mapping[str, Scores]) -> Table:
     )
 
 
-def _readme_table(paper: Mapping[str, Scores], requested: Mapping[str, Scores]) -> Table:
-    names = [name for name in _best_first(paper) if name not in (UNTOUCHED, PAPER_RULE)]
-    rows = []
-    for name in names:
-        other = _text(_over_streams(requested[name])) if name in requested else ""
-        rows.append([name, _text(_over_streams(paper[name]), 2), other])
-    return Table(
-        "readme",
-        "Mean over three streams and three seeds, ± half of the 95 % interval over seeds",
-        ["Method", "Trade-off (the paper's score)", "Requested items only, floored at chance"],
-        rows,
-    )
-
-
 def main() -> None:
-    tables = reader_tables()
-    for document in DOCUMENTS:
-        document.write_text(fill_document(document.read_text(), tables))
+    DOCUMENT.write_text(fill_document(DOCUMENT.read_text(), published_tables()))
 
 
 if __name__ == "__main__":
