@@ -30,7 +30,7 @@ def test_the_tables_are_those_of_the_cells() -> None:
 def test_gemmas_table_is_that_of_the_cells_but_for_boolq() -> None:
     assert tables.gemma_table([row for row in GEMMA if row["task"] != "boolq"]) in PAGE
     boolq = [fmean(r["checkpoints"][0]["by_request"]) for r in GEMMA if r["task"] == "boolq"]
-    assert f"({fmean(boolq):.0f} % right" in PAGE
+    assert f": {fmean(boolq):.0f} % right" in PAGE
 
 
 def test_streams_are_of_reporting_seeds_with_the_default_of_today() -> None:
