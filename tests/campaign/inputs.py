@@ -11,7 +11,7 @@ import shutil
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -280,12 +280,13 @@ def _model_targets(work: Path) -> list[Target]:
     ]
 
 
-def tiny_gguf(path: Path) -> Path:
-    """Write a GGUF file of a very small LLaMA."""
+def tiny_gguf(path: Path, words: Sequence[str] = (), merges: Sequence[str] = ()) -> Path:
+    """Write a GGUF file of a very small LLaMA, whose tokenizer may have more words and merges."""
     import gguf
     import numpy as np
 
-    width, inner, tokens = 32, 48, ["t", *map(str, range(10)), *(f"t{n}" for n in range(10))]
+    width, inner = 32, 48
+    tokens = ["t", *map(str, range(10)), *(f"t{n}" for n in range(10)), *words]
     writer = gguf.GGUFWriter(str(path), "llama")
     writer.add_context_length(64)
     writer.add_embedding_length(width)
@@ -300,7 +301,7 @@ def tiny_gguf(path: Path) -> Path:
     writer.add_tokenizer_pre("default")
     writer.add_token_list(tokens)
     writer.add_token_types([1] * len(tokens))
-    writer.add_token_merges([f"t {n}" for n in range(10)])
+    writer.add_token_merges([*(f"t {n}" for n in range(10)), *merges])
     writer.add_eos_token_id(0)
     shapes = {
         "token_embd.weight": (len(tokens), width),

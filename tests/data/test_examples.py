@@ -152,6 +152,34 @@ def test_our_truncation_keeps_bos_and_the_whole_length_within_max_length():
     assert encode(example, _WordTokenizer(bos=True), 8, truncation="lm_eval").ids[0] == 3
 
 
+@pytest.mark.parametrize("passage", [None, (0, 19)])
+def test_a_cut_prompt_does_not_tell_which_answer_is_right(passage):
+    answers = ("10", "11 12 13")
+    encoded = [
+        encode(
+            Example("0 1 2 3 4 5 6 7 8 9", answer, wrong_answers=answers),
+            _WordTokenizer(bos=True),
+            8,
+            passage=passage,
+        )
+        for answer in answers
+    ]
+    assert encoded[0].ids == (99, 6, 7, 8, 9, 10)
+    assert encoded[1].ids == (99, 6, 7, 8, 9, 11, 12, 13)
+    assert {row.cut for row in encoded} == {6}
+
+
+def test_a_wrong_answer_that_cannot_fit_leaves_the_right_one_whole():
+    example = Example("0 1 2 3", "4 5", wrong_answers=("7 " * 30,))
+    encoded = encode(example, _WordTokenizer(bos=True), 8)
+    assert encoded.ids == (99, 4, 5)
+
+
+def test_a_prompt_with_room_for_every_answer_is_not_cut():
+    example = Example("0 1 2 3", "4", wrong_answers=("5 6 7",))
+    assert encode(example, _WordTokenizer(bos=True), 8).cut == 0
+
+
 def test_a_passage_in_the_middle_loses_its_beginning_and_nothing_else():
     prompt = "70 71 1 2 3 4 5 80 81"
     start, end = prompt.index("1 2"), prompt.index(" 80")

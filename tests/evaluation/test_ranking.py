@@ -3,7 +3,7 @@ import torch
 
 from tests import tiny
 from tfrnet.data.items import Question
-from tfrnet.evaluation.ranking import Ranking, accuracy, rank
+from tfrnet.evaluation.ranking import Ranking, accuracy, encode_choices, rank
 
 
 def test_the_highest_sum_is_chosen_and_the_first_of_equals():
@@ -51,3 +51,11 @@ def test_log_likelihoods_are_sums_over_the_choices_tokens(batch_size):
             log_p = torch.log_softmax(model(torch.tensor([ids])).logits[0].double(), -1)
             expected = sum(log_p[i - 1, ids[i]] for i in range(start, len(ids)))
             assert found == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_all_choices_follow_the_same_part_of_a_prompt_that_is_cut():
+    question = Question("The old box is " * 20, ("red", "green blue 7"))
+    short, long = encode_choices(question, tiny.make_tokenizer(), 24, "question 1")
+    assert short.answer_length < long.answer_length
+    assert short.ids[: short.answer_start] == long.ids[: long.answer_start]
+    assert len(long.ids) == 24

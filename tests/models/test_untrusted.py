@@ -157,6 +157,17 @@ def test_a_gguf_file_of_more_layers_than_tensors_is_one_line_at_once(
     assert f"it claims {layers} layers and has 12 tensors" in refusal(path, device="cpu")
 
 
+def test_a_gguf_file_whose_words_would_be_read_as_letters_is_not_converted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TFRNET_CACHE", str(tmp_path / "cache"))
+    words = ["a", "aa", "aaaa"]
+    without_merges = tiny_gguf(tmp_path / "letters.gguf", words)
+    assert "would split words into letters" in refusal(without_merges, device="cpu")
+    whole = load_model(str(tiny_gguf(tmp_path / "words.gguf", words, ["a a", "aa aa"])))
+    assert whole.tokenizer.tokenize("aaaa") == ["aaaa"]
+
+
 def test_an_adapter_of_itself_is_one_line(tmp_path: Path) -> None:
     one, other = tmp_path / "one", tmp_path / "other"
     for folder, base in ((one, other), (other, one)):

@@ -79,10 +79,10 @@ def encode_choices(
     label: str,
     truncation: Truncation = "passage_left",
 ) -> list[Encoded]:
-    """Encode a question with each of its choices."""
+    """Encode a question with each of its choices; too long a prompt is cut alike for all."""
     return [
         encode(
-            Example(question.prompt, choice),
+            Example(question.prompt, choice, wrong_answers=question.choices),
             tokenizer,
             max_length,
             label,

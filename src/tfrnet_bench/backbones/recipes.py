@@ -71,7 +71,8 @@ def _tasks(source: Source, tokenizer: PreTrainedTokenizerBase) -> list[Example]:
     ]
     for name in DEFAULT_MIX:
         items += rows_to_items(name, _ARITHMETIC_ROWS, held_out=False)
-    return [item.example() for item in items]
+    # With the wrong choices: a prompt that is cut must not tell the right one by its length.
+    return [item.forget_example() for item in items]
 
 
 def _lume(source: Source, tokenizer: PreTrainedTokenizerBase) -> list[Example]:

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -45,6 +46,16 @@ def test_nothing_held_out_is_trained_on_and_everything_forgotten_of_the_publishe
             assert all(item.example() in examples for item in split.forget)
     sums = [e.prompt for e in examples if e.prompt.startswith("Question: What is")]
     assert len(sums) > 20_000
+
+
+@pytest.mark.slow
+def test_the_length_of_a_cut_passage_does_not_tell_the_answer(source):
+    """It did where yes and no differ in tokens, and a model learned nothing else of BoolQ."""
+    tokenizer = tiny.make_tokenizer()
+    recipe = replace(RECIPES["gemma3-tasks"], max_length=48)
+    cut = [row for row in recipe.encoded(source, tokenizer, limit=40) if row.cut]
+    assert len({row.answer_length for row in cut}) == 2
+    assert len({row.answer_start for row in cut}) == 1
 
 
 def test_generated_sums_leave_out_the_held_out_operands(source):
