@@ -276,11 +276,11 @@ def test_a_passage_loses_its_beginning_and_the_rest_stays(evaluator, items, toke
     room = min(map(len, whole)) + 1
     result = evaluate_task(evaluator, task, some, "x", max_length=room)
     for item, sample in zip(some, result.samples, strict=True):
-        totals, start = [], len(tokenizer(item.prompt)["input_ids"])
-        for choice in item.choices:
-            ids = tokenizer(f"{item.prompt} {choice}")["input_ids"]
-            surplus = max(0, len(ids) - room)
-            totals.append(sum(answer_log_probs(model, ids[surplus:], start - surplus)))
+        start = len(tokenizer(item.prompt)["input_ids"])
+        choices = [tokenizer(f"{item.prompt} {choice}")["input_ids"] for choice in item.choices]
+        # The longest choice decides for all, so that they follow the same prompt.
+        surplus = max(0, max(map(len, choices)) - room)
+        totals = [sum(answer_log_probs(model, ids[surplus:], start - surplus)) for ids in choices]
         assert sample["log_likelihoods"] == pytest.approx(totals, abs=1e-9)
     cut = sum(len(ids) > room for ids in whole)
     assert 0 < cut < len(some)
