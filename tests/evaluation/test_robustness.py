@@ -121,13 +121,14 @@ def answers_of(model, items, room=256):
     tokenizer = tiny.make_tokenizer()
     chosen = []
     for item in items:
-        scores = []
-        for choice in item.choices:
-            ids = tokenizer(f"{item.prompt} {choice}")["input_ids"]
-            length = len(ids) - len(tokenizer(item.prompt)["input_ids"])
-            kept = ids[-room:]
-            total = sum(answer_log_probs(model, kept, len(kept) - length))
-            scores.append(total / len(choice))
+        start = len(tokenizer(item.prompt)["input_ids"])
+        choices = [tokenizer(f"{item.prompt} {choice}")["input_ids"] for choice in item.choices]
+        # The longest choice decides for all, so that they follow the same prompt.
+        surplus = max(0, max(map(len, choices)) - room)
+        scores = [
+            sum(answer_log_probs(model, ids[surplus:], start - surplus)) / len(choice)
+            for choice, ids in zip(item.choices, choices, strict=True)
+        ]
         chosen.append(item.choices[int(np.argmax(scores))])
     return chosen
 
