@@ -189,6 +189,11 @@ class Unlearner(ABC, Generic[S]):
         """Whether activations are recomputed in the backward pass."""
         return self.passes.gradient_checkpointing
 
+    @property
+    def guard_is_apart(self) -> bool:
+        """Whether the guard has examples that no request uses."""
+        return not set(self.guard) <= set(self.retain)
+
     def refuse_unfinished(self) -> None:
         """Raise if a method's `__init__` has not set what it must."""
         if missing := [name for name in ("effect", "state") if not hasattr(self, name)]:
@@ -414,10 +419,13 @@ class Unlearner(ABC, Generic[S]):
 
     def _retain_sample(self, count: int, *why: object) -> list[Encoded]:
         """Return a seeded sample of retain examples, new for each request."""
-        chosen = sample_indices(
-            len(self.retain), count, "retain", self.seed, self.requests_seen, *why
-        )
-        return [self._retain_encoded[i] for i in chosen]
+        usable = self._usable()
+        chosen = sample_indices(len(usable), count, "retain", self.seed, self.requests_seen, *why)
+        return [usable[i] for i in chosen]
+
+    def _usable(self) -> list[Encoded]:
+        """Return the retain examples that requests may use."""
+        return self._retain_encoded
 
     def _set_data(self, retain: Sequence[Example] | None, guard: Sequence[Example] | None) -> None:
         """Set the retain data and the guard examples."""
@@ -428,15 +436,15 @@ class Unlearner(ABC, Generic[S]):
             raise InputError(_NO_RETAIN_DATA)
         self.retain = list(retain)
         self._retain_encoded = self.encode(retain, "retain data")
-        given = guard or self._guard_among(retain)
-        self.guard = choose_guard(given, self.config.guard_examples, self.seed)
+        size = self.config.guard_examples
+        self.guard = choose_guard(guard, size, self.seed) if guard else self._drawn_guard(retain)
         self._guard_encoded = self.encode(self.guard, "guard data")
         refuse_shared(self.reference, self.retain, REFERENCE, "retain data")
         refuse_shared(self.reference, self.guard, REFERENCE, "guard data")
 
-    def _guard_among(self, retain: Sequence[Example]) -> Sequence[Example]:
-        """Return the retain examples that guard examples are drawn from, if none were given."""
-        return retain
+    def _drawn_guard(self, retain: Sequence[Example]) -> list[Example]:
+        """Return the guard examples, drawn from the retain data since none were given."""
+        return choose_guard(retain, self.config.guard_examples, self.seed)
 
 
 def method_problem(method: Any) -> str:

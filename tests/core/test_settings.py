@@ -33,13 +33,14 @@ def test_a_setting_without_effect_under_a_step_is_refused_with_the_reason(step, 
 
 
 def test_the_default_shows_only_what_acts():
-    assert len(fields(TFRConfig)) == 64
+    assert len(fields(TFRConfig)) == 65
     # Without those of the paper's and the Fisher step, and of the solved one's goal.
-    assert len(TFRConfig().effective()) == 64 - 9 - 5
-    assert len(TFRConfig.preset("calibrated").effective()) == 64 - 9 - 5
+    assert len(TFRConfig().effective()) == 65 - 9 - 5
+    # Without guard_apart too: it holds the guard.
+    assert len(TFRConfig.preset("calibrated").effective()) == 65 - 9 - 5 - 1
     # Without those of the paper's and the Fisher step, and of the calibrated one.
-    assert len(TFRConfig.preset("deep").effective()) == 64 - 9 - 10
-    assert len(TFRConfig.paper().effective()) == 64 - 17 - 10
+    assert len(TFRConfig.preset("deep").effective()) == 65 - 9 - 10 - 1
+    assert len(TFRConfig.paper().effective()) == 65 - 18 - 10
 
 
 def test_another_step_drops_what_acted_before():

@@ -19,8 +19,8 @@ GUARD = [Example("Bees make", "honey")]
 NEAR = Request("near", (Example("The capital of Portugal is", "Lisbon"),))
 
 
-def said(requests: list[Request], retain=RETAIN, guard=GUARD, has_holdout=False) -> list[str]:
-    return cautions(requests, retain, guard, has_holdout)
+def said(requests: list[Request], retain=RETAIN, has_witness=True) -> list[str]:
+    return cautions(requests, retain, GUARD, has_witness)
 
 
 def test_good_data_give_no_warning() -> None:
@@ -33,11 +33,9 @@ def test_few_retain_lines() -> None:
     assert line.startswith("the retain data has 49 lines; with fewer than 50 ")
 
 
-@pytest.mark.parametrize("guard", [None, RETAIN[:5]])
-def test_guard_and_retain_are_the_same_lines(guard) -> None:
-    (line,) = said([NEAR], guard=guard)
+def test_guard_and_retain_are_the_same_lines() -> None:
+    (line,) = said([NEAR], has_witness=False)
     assert line.startswith("guard and retain data is the same")
-    assert said([NEAR], guard=guard, has_holdout=True) == []
 
 
 def test_no_retain_line_in_the_language() -> None:

@@ -26,32 +26,32 @@ def cautions(
     requests: Sequence[Request],
     retain: Sequence[Example],
     guard: Sequence[Example] | None,
-    has_holdout: bool,
+    has_witness: bool,
 ) -> list[str]:
-    """Return what should be known before these requests are applied, each in one line."""
+    """Return what should be known before these requests are applied, each in one line.
+
+    `has_witness` says that guard or hold-out data has examples that no request uses.
+    """
     kept = [*retain, *(guard or ())]
     return [
-        *_about_data(retain, guard, has_holdout),
+        *_about_data(retain, has_witness),
         *_about_languages(requests, kept),
         *_about_topics(requests, kept),
         *_about_passages(requests),
     ]
 
 
-def _about_data(
-    retain: Sequence[Example], guard: Sequence[Example] | None, has_holdout: bool
-) -> Iterator[str]:
+def _about_data(retain: Sequence[Example], has_witness: bool) -> Iterator[str]:
     if len(retain) < LEAST_RETAIN:
         yield (
             f"the retain data has {len(retain)} lines; with fewer than {LEAST_RETAIN} more is "
             "lost than has to be"
         )
-    if has_holdout or (guard and not set(guard) <= set(retain)):
-        return
-    yield (
-        "guard and retain data is the same, so the guard checks only what is protected "
-        "anyway; give other lines with --guard, or measure some with --holdout"
-    )
+    if not has_witness:
+        yield (
+            "guard and retain data is the same, so the guard checks only what is protected "
+            "anyway; give other lines with --guard, or measure some with --holdout"
+        )
 
 
 def _about_languages(requests: Sequence[Request], kept: Sequence[Example]) -> Iterator[str]:

@@ -185,6 +185,12 @@ def encode_all(
     ]
 
 
+def tokens_apart(examples: Iterable[Encoded], others: Iterable[Encoded]) -> list[Encoded]:
+    """Return the examples whose tokens are not those of one of the others."""
+    known = {other.ids for other in others}
+    return [example for example in examples if example.ids not in known]
+
+
 def _place(example: Example, number: int) -> str:
     return f"line {example.line}" if example.line else f"example {number}"
 

@@ -268,6 +268,13 @@ class RowSettings(Settings):
         "hold the guard examples in place like the retain examples; the guard still decides, but "
         "it is then no independent check",
     )
+    guard_apart: bool = option(
+        True,
+        "leave what is among the guard examples out of the retain examples that a request uses; a "
+        "guard that is drawn from the retain data then takes at most half of it",
+        when={"hold_guard": (False,)},
+        before=False,
+    )
     memory_rows: int = option(
         160,
         "maximum number of mask directions remembered from earlier requests, so that later ones do "
@@ -449,9 +456,15 @@ class TFRConfig(
         """Return the paper's method with the given changes."""
         return cls.from_dict(_PAPER | changes)
 
+    @property
+    def leaves_guard_out(self) -> bool:
+        """Whether no request uses an example that is among the guard's."""
+        return bool(self.effective().get("guard_apart"))
+
     def filed_under(self) -> dict[str, Any]:
         """Return the settings that finished results are identified by."""
-        acting = self.effective()
+        # Results have guard data of their own, so that there is nothing to leave out.
+        acting = self.effective().keys() - {"guard_apart"}
         filed = super().filed_under()
         values = {n: v for n, v in filed.items() if n in acting or n in _FILED_ANYWAY}
         # Results of the paper's method were saved with its single step.

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tfrnet.core.cost import Account
+from tfrnet.core.errors import InputError
 from tfrnet.core.outcome import Outcome
 from tfrnet.core.search_space import SearchSpace
 from tfrnet.core.stage import Report, StepReport
-from tfrnet.data.examples import Encoded, Example
+from tfrnet.data.examples import Encoded, Example, tokens_apart
+from tfrnet.data.requests import different, places_apart
 from tfrnet.data.sampling import seeded_order
 from tfrnet.masking.channels import find_channels
 from tfrnet.masking.mask import ChannelMask, capacity
@@ -34,7 +36,7 @@ from tfrnet.methods.tfr.steps.solve import solve_update
 from tfrnet.methods.tfr.steps.written import Writer
 from tfrnet.methods.tfr.trial_model import RequestExamples, TrialModel
 from tfrnet.models.passes import Passes, choose_passes
-from tfrnet.unlearner import Proposal, Unlearner
+from tfrnet.unlearner import Proposal, Unlearner, choose_guard
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -130,9 +132,38 @@ class TFRNet(Unlearner[ChannelState]):
             return 0
         siblings = config.siblings if config.step == "calibrate" else 0
         # Twice: in the scores and in the constraints.
-        retain = 2 * (min(config.retain_examples, len(self._retain_encoded)) + siblings)
+        retain = 2 * (min(config.retain_examples, len(self._usable())) + siblings)
         guard = len(self._guard_encoded) if config.hold_guard and config.use_retain else 0
         return retain + guard + config.memory_rows
+
+    @property
+    def guard_is_apart(self) -> bool:
+        """Whether the guard has examples that no request uses."""
+        return self.config.leaves_guard_out or super().guard_is_apart
+
+    def _set_data(self, retain: Sequence[Example] | None, guard: Sequence[Example] | None) -> None:
+        super()._set_data(retain, guard)
+        if retain is not None:
+            self._usable()  # so that an error comes now, not with the first request
+
+    def _drawn_guard(self, retain: Sequence[Example]) -> list[Example]:
+        if not self.config.leaves_guard_out:
+            return super()._drawn_guard(retain)
+        known = different(retain)
+        size = min(self.config.guard_examples, max(1, len(known) // 2))
+        return choose_guard(known, size, self.seed)
+
+    def _usable(self) -> list[Encoded]:
+        if not self.config.leaves_guard_out:
+            return self._retain_encoded
+        apart = [self._retain_encoded[i] for i in places_apart(self.retain, self.guard)]
+        # Once cut to the maximum length, different examples may be the same.
+        if found := tokens_apart(apart, self._guard_encoded):
+            return found
+        raise InputError(
+            "every retain example is among the guard's, so a request could keep nothing in place; "
+            "give more retain data, or other guard data"
+        )
 
     @classmethod
     def attach(cls, model: PreTrainedModel, config: TFRConfig, seed: int = 0) -> ChannelMask:
@@ -163,14 +194,14 @@ class TFRNet(Unlearner[ChannelState]):
         config = self.config
         if config.step != "calibrate":
             return self._retain_sample(config.retain_examples), _STEPS[config.step]
-        known = self._retain_encoded
+        known = self._usable()
         with account.time("levels"):
             say("comparing with retain examples")
             # Without the mask: under it, unknown answers would be less likely than they really are.
             self.mask.set(torch.ones_like(self.state.mask))
             # Nothing is differentiated, so passes are as large as those for losses.
             passes = replace(self._options, max_tokens=self.passes.forward_tokens)
-            if self._untouched is None or self._untouched.retain is not known:
+            if self._untouched is None or self._untouched.retain != known:
                 self._untouched = Untouched.of(self.model, known, passes)
             if self._reference_encoded and self._reference is None:
                 self._reference = Reference.of(self.model, self._reference_encoded, passes)
@@ -192,6 +223,8 @@ class TFRNet(Unlearner[ChannelState]):
                     worded = calibration.odds.in_words(forget)
                     siblings = writer.siblings(worded, config.siblings)
                     calibration = calibration.with_siblings(siblings)
+        if config.leaves_guard_out:
+            calibration = calibration.apart_from(self._guard_encoded)
         return calibration.retain, partial(calibrate_update, calibration)
 
     def _work_out(
@@ -212,7 +245,7 @@ class TFRNet(Unlearner[ChannelState]):
                 forget=forget,
                 retain=retain,
                 guard=self._guard_encoded,
-                all_retain=self._retain_encoded,
+                all_retain=self._usable(),
             ),
             options=self._options,
             losses=self._losses,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from tfrnet.core.stage import Report
-from tfrnet.data.examples import Encoded
+from tfrnet.data.examples import Encoded, tokens_apart
 from tfrnet.methods.tfr.config import TFRConfig
 from tfrnet.methods.tfr.scoring import ExampleGradients, ScoreOptions
 from tfrnet.methods.tfr.sketch import with_rows
@@ -89,6 +89,17 @@ class Calibration:
         risen = (losses(self.siblings).cpu() - self.sibling_losses) * sizes
         kept = (risen <= _FORGOTTEN).nonzero().flatten().tolist()
         return self.with_siblings([self.siblings[i] for i in kept], self.sibling_losses[kept])
+
+    def apart_from(self, guard: list[Encoded]) -> Calibration:
+        """Hold nothing that is among the guard's examples; the model may have written one."""
+        known = {each.ids for each in guard}
+        kept = [place for place, each in enumerate(self.retain) if each.ids not in known]
+        return replace(
+            self,
+            retain=[self.retain[i] for i in kept],
+            retain_losses=self.retain_losses[kept],
+            rivals=tokens_apart(self.rivals, guard),
+        )
 
 
 @dataclass(frozen=True)
