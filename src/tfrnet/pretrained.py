@@ -119,8 +119,8 @@ class TFRNet(method.TFRNet):
         )
         write_export(Job(self.effect, self.tokenizer, origin), FORMATS.find("dense"), Path(folder))
 
-    def _drawn_guard(self, retain: Sequence[Example]) -> list[Example]:
-        return guard_of(self._store, retain) if self._store else super()._drawn_guard(retain)
+    def _guard_among(self, retain: Sequence[Example]) -> Sequence[Example]:
+        return guard_of(self._store, retain) if self._store else super()._guard_among(retain)
 
 
 def _loaded(

@@ -436,15 +436,15 @@ class Unlearner(ABC, Generic[S]):
             raise InputError(_NO_RETAIN_DATA)
         self.retain = list(retain)
         self._retain_encoded = self.encode(retain, "retain data")
-        size = self.config.guard_examples
-        self.guard = choose_guard(guard, size, self.seed) if guard else self._drawn_guard(retain)
+        given = guard or self._guard_among(retain)
+        self.guard = choose_guard(given, self.config.guard_examples, self.seed)
         self._guard_encoded = self.encode(self.guard, "guard data")
         refuse_shared(self.reference, self.retain, REFERENCE, "retain data")
         refuse_shared(self.reference, self.guard, REFERENCE, "guard data")
 
-    def _drawn_guard(self, retain: Sequence[Example]) -> list[Example]:
-        """Return the guard examples, drawn from the retain data since none were given."""
-        return choose_guard(retain, self.config.guard_examples, self.seed)
+    def _guard_among(self, retain: Sequence[Example]) -> Sequence[Example]:
+        """Return the retain examples that guard examples are drawn from, if none were given."""
+        return retain
 
 
 def method_problem(method: Any) -> str:

@@ -58,7 +58,7 @@ Guard = Annotated[
     Path | None,
     typer.Option(
         help="JSON Lines file with the examples that decide whether a request is accepted. "
-        "Default: a sample of the retain data, which requests of tfr then do without.",
+        "Default: a sample of the retain data; with enough of it, requests of tfr do without them.",
         show_default=False,
     ),
 ]

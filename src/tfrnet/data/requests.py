@@ -153,14 +153,6 @@ def refuse_shared(
         )
 
 
-def different(examples: Sequence[Example]) -> list[Example]:
-    """Return the examples without those that say the same as an earlier one."""
-    found: dict[str, Example] = {}
-    for example in examples:
-        found.setdefault(_words(example), example)
-    return list(found.values())
-
-
 def places_apart(examples: Sequence[Example], others: Sequence[Example]) -> list[int]:
     """Return the places of the examples that do not say the same as one of the others."""
     known = {_words(example) for example in others}

@@ -12,7 +12,6 @@ import torch
 
 from tests import tiny
 from tfrnet import Session, TFRConfig, TFRNet
-from tfrnet.core.errors import InputError
 from tfrnet.data.examples import Encoded, Example
 from tfrnet.methods.tfr.steps import solve
 from tfrnet.methods.tfr.steps.calibrate import Calibration
@@ -77,7 +76,7 @@ def test_no_request_holds_an_example_that_is_among_the_guards(config, held) -> N
     net = make_net([each for example in RETAIN for each in again(example)], config)
     net.forget(FIRST)
     guard = set(map(said, net.guard))
-    assert len(guard) == len(net.guard) == 4
+    assert guard
     assert not texts(net, held) & guard
     assert {said(each) for each in RETAIN} - guard <= texts(net, held)
 
@@ -107,31 +106,27 @@ def test_examples_that_are_cut_to_the_same_tokens_are_the_same() -> None:
     assert net._usable() == net._retain_encoded[1:]
 
 
-# How large the guard is
+# How much has to be left
 
 
-@pytest.mark.parametrize(
-    ("count", "asked", "drawn"), [(20, 6, 6), (12, 6, 6), (11, 6, 5), (3, 64, 1), (2, 64, 1)]
-)
-def test_a_drawn_guard_leaves_half_of_the_retain_data(count, asked, drawn) -> None:
+@pytest.mark.parametrize(("count", "is_apart"), [(20, True), (12, True), (11, False), (6, False)])
+def test_the_guard_gives_way_where_less_than_half_of_the_retain_data_would_be_left(
+    count, is_apart, held
+) -> None:
     retain = tiny.examples(count)
-    net = make_net(retain, TFRConfig(guard_examples=asked))
-    assert net.guard == choose_guard(retain, drawn, 0)
-    assert len(net._usable()) == count - drawn
-    twice = make_net([*retain, *retain], TFRConfig(guard_examples=asked))
-    assert twice.guard == net.guard
-    assert len(twice._usable()) == 2 * (count - drawn)
+    net = make_net(retain, replace(SOLVE, guard_examples=6))
+    assert net.guard == choose_guard(retain, 6, 0)
+    assert net.guard_is_apart == is_apart
+    net.forget(FIRST)
+    left = set(retain) - set(net.guard) if is_apart else set(retain)
+    assert texts(net, held) == set(map(said, left))
 
 
-@pytest.mark.parametrize(
-    ("retain", "guard"),
-    [(RETAIN[:1], None), (RETAIN[:1] * 4, None), (RETAIN[:3], RETAIN[:4])],
-    ids=["one", "one four times", "given"],
-)
-def test_retain_data_with_nothing_besides_the_guard_is_refused(retain, guard) -> None:
-    with pytest.raises(InputError, match="every retain example is among the guard's"):
-        make_net(retain, guard=guard)
-    assert make_net(retain, OLDER, guard=guard).guard
+def test_guard_data_that_is_all_of_the_retain_data_gives_way_too() -> None:
+    net = make_net(RETAIN[:3], guard=RETAIN[:4])
+    assert net._usable() == net._retain_encoded
+    assert net.guard_is_apart  # it has one more
+    assert not make_net(RETAIN[:3], guard=RETAIN[:3]).guard_is_apart
 
 
 @pytest.mark.parametrize("preset", ["paper", "deep", "fisher", "calibrated"])
@@ -142,7 +137,7 @@ def test_presets_draw_and_use_what_they_always_did(preset) -> None:
     assert net.guard == RETAIN
     assert net._usable() is net._retain_encoded
     assert not net.guard_is_apart
-    assert make_net().guard_is_apart
+    assert make_net().guard_is_apart  # 4 of 12
 
 
 # The life of a state
@@ -156,9 +151,6 @@ def test_new_retain_data_may_have_the_guards_examples_which_stay_out(held) -> No
     assert net.guard == guard
     assert not texts(net, held) & set(map(said, guard))
     assert len(net._usable()) == len(more) - len(guard)
-    with pytest.raises(InputError, match="every retain example is among the guard's"):
-        net.forget(SECOND, guard)
-    assert net.retain == more
 
 
 def open_session(folder: Path, **options) -> Session:
@@ -183,9 +175,9 @@ def test_a_resumed_state_leaves_out_the_same(tmp_path: Path, held) -> None:
 
 
 def test_a_state_of_before_goes_on_as_it_began(tmp_path: Path, held, monkeypatch) -> None:
-    """All retain examples guard it, where half of them would today, and all are held."""
+    """All retain examples are held, those of the guard too."""
     to_dict = TFRConfig.to_dict
-    config = replace(SOLVE, guard_examples=64, guard_apart=False)
+    config = replace(SOLVE, guard_apart=False)
     with monkeypatch.context() as before:
         before.setattr(
             TFRConfig, "to_dict", lambda own: {k: v for k, v in to_dict(own).items() if k != NEW}
@@ -196,7 +188,6 @@ def test_a_state_of_before_goes_on_as_it_began(tmp_path: Path, held, monkeypatch
     del held[:]
     with open_session(tmp_path / "state") as session:
         net = session.unlearner
-        assert net.guard == RETAIN
         assert not net.guard_is_apart
         session.forget(SECOND)
     assert texts(net, held) == set(map(said, RETAIN))

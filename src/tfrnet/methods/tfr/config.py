@@ -270,8 +270,8 @@ class RowSettings(Settings):
     )
     guard_apart: bool = option(
         True,
-        "leave what is among the guard examples out of the retain examples that a request uses; a "
-        "guard that is drawn from the retain data then takes at most half of it",
+        "leave what is among the guard examples out of the retain examples that a request uses, "
+        "unless less than half of these would be left",
         when={"hold_guard": (False,)},
         before=False,
     )
@@ -458,7 +458,7 @@ class TFRConfig(
 
     @property
     def leaves_guard_out(self) -> bool:
-        """Whether no request uses an example that is among the guard's."""
+        """Whether requests do without the guard's examples where there are enough others."""
         return bool(self.effective().get("guard_apart"))
 
     def filed_under(self) -> dict[str, Any]:

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tfrnet.core.cost import Account
-from tfrnet.core.errors import InputError
 from tfrnet.core.outcome import Outcome
 from tfrnet.core.search_space import SearchSpace
 from tfrnet.core.stage import Report, StepReport
 from tfrnet.data.examples import Encoded, Example, tokens_apart
-from tfrnet.data.requests import different, places_apart
+from tfrnet.data.requests import places_apart
 from tfrnet.data.sampling import seeded_order
 from tfrnet.masking.channels import find_channels
 from tfrnet.masking.mask import ChannelMask, capacity
@@ -36,7 +35,7 @@ from tfrnet.methods.tfr.steps.solve import solve_update
 from tfrnet.methods.tfr.steps.written import Writer
 from tfrnet.methods.tfr.trial_model import RequestExamples, TrialModel
 from tfrnet.models.passes import Passes, choose_passes
-from tfrnet.unlearner import Proposal, Unlearner, choose_guard
+from tfrnet.unlearner import Proposal, Unlearner
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -139,31 +138,21 @@ class TFRNet(Unlearner[ChannelState]):
     @property
     def guard_is_apart(self) -> bool:
         """Whether the guard has examples that no request uses."""
-        return self.config.leaves_guard_out or super().guard_is_apart
-
-    def _set_data(self, retain: Sequence[Example] | None, guard: Sequence[Example] | None) -> None:
-        super()._set_data(retain, guard)
-        if retain is not None:
-            self._usable()  # so that an error comes now, not with the first request
-
-    def _drawn_guard(self, retain: Sequence[Example]) -> list[Example]:
-        if not self.config.leaves_guard_out:
-            return super()._drawn_guard(retain)
-        known = different(retain)
-        size = min(self.config.guard_examples, max(1, len(known) // 2))
-        return choose_guard(known, size, self.seed)
+        return self._leaves_guard_out() or super().guard_is_apart
 
     def _usable(self) -> list[Encoded]:
-        if not self.config.leaves_guard_out:
-            return self._retain_encoded
+        return self._apart_from_guard() if self._leaves_guard_out() else self._retain_encoded
+
+    def _leaves_guard_out(self) -> bool:
+        # Of little retain data all is needed to keep it: then it is the guard that gives way.
+        return self.config.leaves_guard_out and 2 * len(self._apart_from_guard()) >= len(
+            self._retain_encoded
+        )
+
+    def _apart_from_guard(self) -> list[Encoded]:
         apart = [self._retain_encoded[i] for i in places_apart(self.retain, self.guard)]
         # Once cut to the maximum length, different examples may be the same.
-        if found := tokens_apart(apart, self._guard_encoded):
-            return found
-        raise InputError(
-            "every retain example is among the guard's, so a request could keep nothing in place; "
-            "give more retain data, or other guard data"
-        )
+        return tokens_apart(apart, self._guard_encoded)
 
     @classmethod
     def attach(cls, model: PreTrainedModel, config: TFRConfig, seed: int = 0) -> ChannelMask:
@@ -223,7 +212,7 @@ class TFRNet(Unlearner[ChannelState]):
                     worded = calibration.odds.in_words(forget)
                     siblings = writer.siblings(worded, config.siblings)
                     calibration = calibration.with_siblings(siblings)
-        if config.leaves_guard_out:
+        if self._leaves_guard_out():
             calibration = calibration.apart_from(self._guard_encoded)
         return calibration.retain, partial(calibrate_update, calibration)
 
