@@ -15,6 +15,7 @@ PLAIN: dict[str, Any] = {
     "give_back": False,
     "hold_rivals": False,
     "request_rivals": False,
+    "own_symbols": False,
     "siblings": 0,
     "untouched_siblings": False,
     "near_examples": None,

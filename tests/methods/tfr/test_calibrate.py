@@ -341,6 +341,7 @@ def test_what_the_default_does_otherwise() -> None:
         "drift_limit": DRIFT_LIMIT,
         "level_quantile": 0.3,
         "request_rivals": True,
+        "own_symbols": True,
         "held_rivals": 8,
         "siblings": 24,
         "untouched_siblings": True,

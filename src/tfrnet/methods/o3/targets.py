@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tfrnet.data.examples import Example
+from tfrnet.data.kinds import NUMBER, other_label
 
 REFUSALS = (
     "I'm sorry, but I have no information about that.",
@@ -22,9 +23,6 @@ REFUSALS = (
 # A longer answer is free text, which other answers cannot replace.
 MOST_WORDS = 12
 
-_INTEGER = re.compile(r"(\s*[-+]?)(\d+)([.\s]*)")
-_TWO_WAY = re.compile(r"(\s*)(yes|no|true|false)([.\s]*)", re.IGNORECASE)
-_OTHER = {"yes": "no", "no": "yes", "true": "false", "false": "true"}
 _OPTION = re.compile(r"^[ \t]*\(?([A-Z])[.):][ \t]+(\S.*?)[ \t]*$", re.MULTILINE)
 
 
@@ -56,7 +54,7 @@ def _target(
         return _chosen([answer, *wrong] if include_true else wrong, key)
     if len(answer.split()) > MOST_WORDS:
         return _chosen(REFUSALS, key)
-    if found := _INTEGER.fullmatch(answer):
+    if found := NUMBER.fullmatch(answer):
         return found[1] + _integer(found[2], key, include_true) + found[3]
     options = _options(examples, number)
     others = [text for text in options if include_true or text.strip() != answer.strip()]
@@ -66,21 +64,14 @@ def _target(
 def _options(examples: Sequence[Example], number: int) -> list[str]:
     """Return possible answers: yes and no, what the prompt lists, or the request's answers."""
     prompt, answer = examples[number].prompt, examples[number].answer
-    if found := _TWO_WAY.fullmatch(answer):
-        return [answer, found[1] + _in_case_of(found[2]) + found[3]]
+    if other := other_label(answer):
+        return [answer, other]
     word = answer.strip()
     listed = dict(_OPTION.findall(prompt))
     for options in (list(listed), list(listed.values())):
         if len(options) > 1 and word in options:
             return [answer.replace(word, option) for option in options]
     return list(dict.fromkeys(e.answer for e in examples if len(e.answer.split()) <= MOST_WORDS))
-
-
-def _in_case_of(word: str) -> str:
-    other = _OTHER[word.lower()]
-    if word.isupper():
-        return other.upper()
-    return other.capitalize() if word[0].isupper() else other
 
 
 def _integer(digits: str, key: tuple[object, ...], include_true: bool) -> str:

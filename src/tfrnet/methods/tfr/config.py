@@ -96,6 +96,7 @@ _CALIBRATED: dict[str, Any] = {
     "drift_limit": 17,
     "level_quantile": 0.5,
     "request_rivals": False,
+    "own_symbols": False,
     "siblings": 0,
     "untouched_siblings": False,
     "near_examples": None,
@@ -375,6 +376,12 @@ class CalibrateSettings(Settings):
         True,
         "take other answers to a prompt from the request's other examples too, not only from "
         "retain examples",
+        before=False,
+    )
+    own_symbols: bool = option(
+        True,
+        "take a number for digits, and yes and no for labels, also where the retain data has no "
+        "such answer, as in text that the model wrote itself",
         before=False,
     )
     hold_written: int = option(
