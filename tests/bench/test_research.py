@@ -14,7 +14,7 @@ from tfrnet_bench.search.rows import read_rows
 ROOT = Path(__file__).parents[2]
 RUNS = ROOT / "benchmarks" / "results" / "research"
 # These have pages of their own: test_calibrated.py, test_default.py, test_limits.py,
-# test_neighbours.py, test_witness.py.
+# test_main_table.py, test_neighbours.py, test_witness.py.
 OWN_PAGE = {
     "calibrated.jsonl",
     "calibrated-leads.jsonl",
@@ -25,6 +25,8 @@ OWN_PAGE = {
     "gemma.jsonl",
     "limits.jsonl",
     "neighbours.jsonl",
+    "own-symbols.jsonl",
+    "tuned-rivals.jsonl",
     "witness.jsonl",
 }
 LOG = (ROOT / "benchmarks" / "notebook" / "research.md").read_text()

@@ -8,6 +8,7 @@ from statistics import fmean
 from benchmarks import witness_table as tables
 from benchmarks.default_table import STREAMS, of, oracle_table, read_cells, tofu_table
 from benchmarks.limits_table import came_back
+from benchmarks.own_text_step import own_symbols_table, read_rows
 from tfrnet.methods.tfr.config import TFRConfig
 from tfrnet_bench.constants import FIRST_TUNING_SEED
 
@@ -31,6 +32,11 @@ def test_gemmas_table_is_that_of_the_cells_but_for_boolq() -> None:
     assert tables.gemma_table([row for row in GEMMA if row["task"] != "boolq"]) in PAGE
     boolq = [fmean(r["checkpoints"][0]["by_request"]) for r in GEMMA if r["task"] == "boolq"]
     assert f": {fmean(boolq):.0f} % right" in PAGE
+
+
+def test_the_table_without_retain_data_is_that_of_the_runs() -> None:
+    assert own_symbols_table(read_rows()) in PAGE
+    assert all(row["seed"] >= FIRST_TUNING_SEED for row in read_rows())
 
 
 def test_streams_are_of_reporting_seeds_with_the_default_of_today() -> None:
