@@ -12,7 +12,8 @@ from tfrnet.data.examples import Encoded, Example
 from tfrnet.data.kinds import kind_of, other_label
 from tfrnet.data.requests import Request
 from tfrnet.methods.tfr.steps.calibrate import Untouched
-from tfrnet.methods.tfr.steps.symbols import kinds_among, own_form
+from tfrnet.methods.tfr.steps.levels import Form
+from tfrnet.methods.tfr.steps.symbols import with_own_symbols
 
 
 class Words:
@@ -31,6 +32,7 @@ class Words:
         return "".join(self.words[i] for i in ids)
 
 
+WORDS = Form((), ((1, 2),))
 DIGITS = Words(*"0123456789", " ", "-", " yes", " no", " Paris", "12", "y", "e", "s", "n", "o")
 
 
@@ -38,9 +40,10 @@ def answer(tokenizer: Words, *tokens: str) -> Encoded:
     return Encoded((0, *(tokenizer.words.index(token) for token in tokens)), 1)
 
 
-def form(*tokens: str, known: set = frozenset(), tokenizer: Words = DIGITS) -> set[str] | None:
-    found = own_form(answer(tokenizer, *tokens), tokenizer, set(known))
-    return found and {tokenizer.words[i] for i in found.symbols}
+def symbols(*tokens: str, retain: tuple[Encoded, ...] = (), tokenizer: Words = DIGITS) -> set[str]:
+    (found,) = with_own_symbols([WORDS], [answer(tokenizer, *tokens)], retain, tokenizer)
+    assert found.symbols or found is WORDS
+    return {tokenizer.words[i] for i in found.symbols}
 
 
 @pytest.mark.parametrize(
@@ -62,29 +65,33 @@ def test_the_other_label_is_written_in_the_same_way():
 
 
 def test_a_number_is_in_digits_with_what_stands_before_them():
-    assert form(" ", "1", "2") == {*"0123456789", " "}
-    assert form("-", "7") == {*"0123456789", "-"}
+    assert symbols(" ", "1", "2") == {*"0123456789", " "}
+    assert symbols("-", "7") == {*"0123456789", "-"}
 
 
 def test_a_label_is_one_of_two():
-    assert form(" yes") == form(" no") == {" yes", " no"}
+    assert symbols(" yes") == symbols(" no") == {" yes", " no"}
 
 
 def test_other_answers_and_tokens_of_several_digits_are_no_symbols():
-    assert form(" Paris") is None
-    assert form("12") is None
-    assert form("12", "3") is None
-    assert form("y", "e", "s") is None
-    assert form(" yes", tokenizer=Words(" yes", " ", "n", "o")) is None
+    assert symbols(" Paris") == set()
+    assert symbols("12") == set()
+    assert symbols("12", "3") == set()
+    assert symbols("y", "e", "s") == set()
+    assert symbols(" yes", tokenizer=Words(" yes", " ", "n", "o")) == set()
 
 
 def test_what_the_retain_data_has_is_told_by_the_retain_data():
-    retain = [answer(DIGITS, "1", "2"), answer(DIGITS, " Paris")]
-    known = kinds_among(retain, DIGITS)
-    assert known == {"number"}
-    assert form("7", known=known) is None
-    assert form(" yes", known=known) == {" yes", " no"}
-    assert kinds_among([answer(DIGITS, *"1" * 30)], DIGITS) == set()
+    retain = (answer(DIGITS, "1", "2"), answer(DIGITS, " Paris"))
+    assert symbols("7", retain=retain) == set()
+    assert symbols(" yes", retain=retain) == {" yes", " no"}
+    long = (answer(DIGITS, *"1" * 30),)
+    assert symbols("7", retain=long) == {*"0123456789"}
+
+
+def test_what_is_known_to_be_in_symbols_stays():
+    known = Form((0, 1))
+    assert with_own_symbols([known], [answer(DIGITS, "7")], [], DIGITS) == [known]
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,8 @@ class TFRNet(Unlearner[ChannelState]):
         self.config: TFRConfig
         config = config or TFRConfig()
         self._index = find_channels(model, config.target_modules, config.layers)
+        # The retain examples, and those of them that are not among the guard's.
+        self._parted: tuple[list[Encoded], list[Encoded]] | None = None
         super().__init__(model, tokenizer, retain, config, **options)
         self._untouched: Untouched | None = None
         self._reference: Reference | None = None
@@ -150,9 +152,12 @@ class TFRNet(Unlearner[ChannelState]):
         )
 
     def _apart_from_guard(self) -> list[Encoded]:
-        apart = [self._retain_encoded[i] for i in places_apart(self.retain, self.guard)]
-        # Once cut to the maximum length, different examples may be the same.
-        return tokens_apart(apart, self._guard_encoded)
+        known = self._retain_encoded
+        if self._parted is None or self._parted[0] is not known:
+            apart = [known[i] for i in places_apart(self.retain, self.guard)]
+            # Once cut to the maximum length, different examples may be the same.
+            self._parted = known, tokens_apart(apart, self._guard_encoded)
+        return self._parted[1]
 
     @classmethod
     def attach(cls, model: PreTrainedModel, config: TFRConfig, seed: int = 0) -> ChannelMask:
@@ -190,7 +195,7 @@ class TFRNet(Unlearner[ChannelState]):
             self.mask.set(torch.ones_like(self.state.mask))
             # Nothing is differentiated, so passes are as large as those for losses.
             passes = replace(self._options, max_tokens=self.passes.forward_tokens)
-            if self._untouched is None or self._untouched.retain != known:
+            if self._untouched is None or self._untouched.retain is not known:
                 self._untouched = Untouched.of(self.model, known, passes)
             if self._reference_encoded and self._reference is None:
                 self._reference = Reference.of(self.model, self._reference_encoded, passes)

@@ -38,7 +38,7 @@ from tfrnet.methods.tfr.steps.neighbours import (
 )
 from tfrnet.methods.tfr.steps.reference import Reference
 from tfrnet.methods.tfr.steps.solve import SolvedSteps, wanted_falls
-from tfrnet.methods.tfr.steps.symbols import kinds_among, own_form
+from tfrnet.methods.tfr.steps.symbols import with_own_symbols
 from tfrnet.methods.tfr.steps.written import Writer, answers_in
 from tfrnet.methods.tfr.trial_model import TrialModel
 
@@ -184,11 +184,7 @@ class Untouched:
             for example, places in zip(forget, ranked(cosines).tolist(), strict=True)
         ]
         if config.own_symbols:
-            known = kinds_among(self.retain, writer.tokenizer)
-            forms = [
-                form if form.symbols else own_form(example, writer.tokenizer, known) or form
-                for example, form in zip(forget, forms, strict=True)
-            ]
+            forms = with_own_symbols(forms, forget, self.retain, writer.tokenizer)
         if config.request_rivals:
             forms = self._among_themselves(forget, states, forms)
         siblings: list[Encoded] = []

@@ -21,22 +21,35 @@ _LONGEST = 24
 _DIGITS = tuple("0123456789")
 
 
-def kinds_among(examples: Sequence[Encoded], tokenizer: PreTrainedTokenizerBase) -> set[Kind]:
-    """Return the kinds of the answers of some examples."""
-    short = {answer_of(e) for e in examples if e.answer_length <= _LONGEST}
-    found = {kind_of(str(tokenizer.decode(list(answer)))) for answer in short}
-    return {kind for kind in found if kind}
+def with_own_symbols(
+    forms: Sequence[Form],
+    examples: Sequence[Encoded],
+    retain: Sequence[Encoded],
+    tokenizer: PreTrainedTokenizerBase,
+) -> list[Form]:
+    """Return the forms of answers, in symbols where only the answer itself tells them."""
+    kinds = [
+        None if form.symbols else _kind_of(example, tokenizer)
+        for form, example in zip(forms, examples, strict=True)
+    ]
+    # Not looked for in vain: there may be many retain examples.
+    known = {_kind_of(each, tokenizer) for each in retain} if any(kinds) else set()
+    return [
+        (kind and kind not in known and _own_form(example, kind, tokenizer)) or form
+        for form, kind, example in zip(forms, kinds, examples, strict=True)
+    ]
 
 
-def own_form(example: Encoded, tokenizer: PreTrainedTokenizerBase, known: set[Kind]) -> Form | None:
-    """Return the form of an answer whose kind is not among the known ones, if it is in symbols."""
-    answer = answer_of(example)
-    if len(answer) > _LONGEST:
-        return None
-    text = str(tokenizer.decode(list(answer)))
-    kind = kind_of(text)
-    if kind is None or kind in known:
-        return None
+def _kind_of(example: Encoded, tokenizer: PreTrainedTokenizerBase) -> Kind | None:
+    return kind_of(_text(example, tokenizer)) if example.answer_length <= _LONGEST else None
+
+
+def _text(example: Encoded, tokenizer: PreTrainedTokenizerBase) -> str:
+    return str(tokenizer.decode(list(answer_of(example))))
+
+
+def _own_form(example: Encoded, kind: Kind, tokenizer: PreTrainedTokenizerBase) -> Form | None:
+    answer, text = answer_of(example), _text(example, tokenizer)
     if kind == "label":
         other = other_label(text)
         return _in_symbols(answer, [text, other or text], tokenizer)
