@@ -89,6 +89,11 @@ def test_what_the_retain_data_has_is_told_by_the_retain_data():
     assert symbols("7", retain=long) == {*"0123456789"}
 
 
+def test_of_a_long_number_every_digit_counts():
+    assert symbols(*"5551") == {*"0123456789"}
+    assert symbols(*"55512") == set()
+
+
 def test_what_is_known_to_be_in_symbols_stays():
     known = Form((0, 1))
     assert with_own_symbols([known], [answer(DIGITS, "7")], [], DIGITS) == [known]

@@ -380,8 +380,8 @@ class CalibrateSettings(Settings):
     )
     own_symbols: bool = option(
         True,
-        "take a number for digits, and yes and no for labels, also where the retain data has no "
-        "such answer, as in text that the model wrote itself",
+        "take a number of up to four digits for digits, and yes and no for labels, also where the "
+        "retain data has no such answer, as in text that the model wrote itself",
         before=False,
     )
     hold_written: int = option(

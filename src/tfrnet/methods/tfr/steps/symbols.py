@@ -16,8 +16,10 @@ from tfrnet.methods.tfr.steps.levels import Form, answer_of
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-# A longer answer is no number and no label.
-_LONGEST = 24
+# Of a longer number, such as that of a telephone, every digit counts, not only the weakest.
+_MOST_DIGITS = 4
+# No label and no such number has more tokens.
+_MOST_TOKENS = 8
 _DIGITS = tuple("0123456789")
 
 
@@ -41,7 +43,10 @@ def with_own_symbols(
 
 
 def _kind_of(example: Encoded, tokenizer: PreTrainedTokenizerBase) -> Kind | None:
-    return kind_of(_text(example, tokenizer)) if example.answer_length <= _LONGEST else None
+    if example.answer_length > _MOST_TOKENS:
+        return None
+    text = _text(example, tokenizer)
+    return kind_of(text) if sum(map(str.isdigit, text)) <= _MOST_DIGITS else None
 
 
 def _text(example: Encoded, tokenizer: PreTrainedTokenizerBase) -> str:
