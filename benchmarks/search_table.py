@@ -46,7 +46,7 @@ def search_table() -> str:
         lines.append(
             (
                 *(method, best["points_tried"]),
-                f"{best['score_of_defaults']:.1f}",
+                f"{best['score_of_first']:.1f}",
                 f"{best['score']:.1f}",
                 " / ".join(f"{best['by_stream'][stream]:.1f}" for stream in STREAMS),
                 ", ".join(f"{name} {value}" for name, value in best["settings"].items()),

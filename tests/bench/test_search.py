@@ -88,6 +88,17 @@ def test_an_edge_is_told_where_the_best_is_the_last_that_was_tried():
     assert edges("ga", middle, [middle, high, low, {**middle, "steps": 1}]) == []
 
 
+@pytest.mark.usefixtures("_small_grid")
+def test_a_value_that_is_no_longer_in_the_grid_has_no_neighbour_and_is_no_edge():
+    gone, middle = {"learning_rate": 3e-5, "steps": 5}, {"learning_rate": 1e-5, "steps": 5}
+    assert next_point("ga", [gone, middle]) == {**gone, "steps": 25}
+    assert edges("ga", {**gone, "steps": 25}, [gone, middle, {**gone, "steps": 25}]) == [
+        "steps=25 is the highest tried (the grid ends there, widen it)"
+    ]
+    found = edges("ga", middle, [gone, middle])
+    assert "learning_rate=1e-05 is the highest tried (try more)" in found
+
+
 def test_kinds_and_no_limit_are_no_edge():
     point = {"learning_rate": 1e-5, "steps": 5, "forget_ceiling": None}
     others = [{**point, "forget_ceiling": 30.0}, {**point, "learning_rate": 2e-6, "steps": 2}]
@@ -220,7 +231,7 @@ def test_the_best_mean_is_chosen_among_equally_many_points_by_either_score():
     rows += [row("npo", 2, "a", 100, settings=steps[2])]  # the third is not whole
     chosen = choose(rows, plan)
     assert (chosen["ga"]["point"], chosen["ga"]["score"]) == (1, 35)
-    assert chosen["ga"]["score_of_defaults"] == 15
+    assert chosen["ga"]["score_of_first"] == 15
     assert chosen["ga"]["by_stream"] == {"a": 30, "b": 40}
     assert chosen["npo"]["point"] == 0
     assert {entry["points_tried"] for entry in chosen.values()} == {2}

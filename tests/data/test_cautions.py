@@ -19,8 +19,8 @@ GUARD = [Example("Bees make", "honey")]
 NEAR = Request("near", (Example("The capital of Portugal is", "Lisbon"),))
 
 
-def said(requests: list[Request], retain=RETAIN, has_witness=True) -> list[str]:
-    return cautions(requests, retain, GUARD, has_witness)
+def said(requests: list[Request], retain=RETAIN, is_checked=True) -> list[str]:
+    return cautions(requests, retain, GUARD, is_checked)
 
 
 def test_good_data_give_no_warning() -> None:
@@ -34,8 +34,8 @@ def test_few_retain_lines() -> None:
 
 
 def test_guard_and_retain_are_the_same_lines() -> None:
-    (line,) = said([NEAR], has_witness=False)
-    assert line.startswith("guard and retain data is the same")
+    (line,) = said([NEAR], is_checked=False)
+    assert line.startswith("the guard's examples are among those that requests use")
 
 
 def test_no_retain_line_in_the_language() -> None:

@@ -3,7 +3,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from tests import tiny
 from tfrnet.core.errors import InputError
-from tfrnet.data.examples import Encoded, Example, batches, encode, with_eos
+from tfrnet.data.examples import Encoded, Example, batches, encode, longest_choice, with_eos
 
 TOKENIZER = tiny.make_tokenizer()
 
@@ -154,14 +154,10 @@ def test_our_truncation_keeps_bos_and_the_whole_length_within_max_length():
 
 @pytest.mark.parametrize("passage", [None, (0, 19)])
 def test_a_cut_prompt_does_not_tell_which_answer_is_right(passage):
-    answers = ("10", "11 12 13")
+    tokenizer, prompt, answers = _WordTokenizer(bos=True), "0 1 2 3 4 5 6 7 8 9", ("10", "11 12 13")
+    longest = longest_choice(prompt, answers, tokenizer)
     encoded = [
-        encode(
-            Example("0 1 2 3 4 5 6 7 8 9", answer, wrong_answers=answers),
-            _WordTokenizer(bos=True),
-            8,
-            passage=passage,
-        )
+        encode(Example(prompt, answer), tokenizer, 8, passage=passage, longest=longest)
         for answer in answers
     ]
     assert encoded[0].ids == (99, 6, 7, 8, 9, 10)
@@ -169,14 +165,17 @@ def test_a_cut_prompt_does_not_tell_which_answer_is_right(passage):
     assert {row.cut for row in encoded} == {6}
 
 
-def test_a_wrong_answer_that_cannot_fit_leaves_the_right_one_whole():
-    example = Example("0 1 2 3", "4 5", wrong_answers=("7 " * 30,))
-    encoded = encode(example, _WordTokenizer(bos=True), 8)
+def test_an_answer_stays_whole_where_another_cannot_fit():
+    encoded = encode(Example("0 1 2 3", "4 5"), _WordTokenizer(bos=True), 8, longest=30)
     assert encoded.ids == (99, 4, 5)
 
 
 def test_a_prompt_with_room_for_every_answer_is_not_cut():
-    example = Example("0 1 2 3", "4", wrong_answers=("5 6 7",))
+    assert encode(Example("0 1 2 3", "4"), _WordTokenizer(bos=True), 8, longest=8).cut == 0
+
+
+def test_wrong_answers_of_a_request_cut_nothing():
+    example = Example("0 1 2 3", "4", wrong_answers=("7 " * 30,))
     assert encode(example, _WordTokenizer(bos=True), 8).cut == 0
 
 

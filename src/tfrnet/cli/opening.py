@@ -115,10 +115,10 @@ def open_session(
                 team=team,
             )
         until_handed_over.pop_all()
-    has_witness = bool(given.holdout) or session.unlearner.guard_is_apart
+    is_checked = bool(given.holdout) or session.unlearner.guard_is_apart
     for line in [
         *_about_own_text(session, retain),
-        *cautions(requests, *_kept(session, given), has_witness),
+        *cautions(requests, *_kept(session, given), is_checked),
     ]:
         output.note(f"tfrnet: warning: {line}")
     return session

@@ -58,7 +58,7 @@ Guard = Annotated[
     Path | None,
     typer.Option(
         help="JSON Lines file with the examples that decide whether a request is accepted. "
-        "Default: a sample of the retain data; with enough of it, requests of tfr do without them.",
+        "Default: a sample of the retain data; tfr leaves it out of its steps if enough is left.",
         show_default=False,
     ),
 ]

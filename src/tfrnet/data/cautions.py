@@ -26,31 +26,31 @@ def cautions(
     requests: Sequence[Request],
     retain: Sequence[Example],
     guard: Sequence[Example] | None,
-    has_witness: bool,
+    is_checked: bool,
 ) -> list[str]:
     """Return what should be known before these requests are applied, each in one line.
 
-    `has_witness` says that guard or hold-out data has examples that no request uses.
+    `is_checked` says that guard or hold-out data has examples that no request uses.
     """
     kept = [*retain, *(guard or ())]
     return [
-        *_about_data(retain, has_witness),
+        *_about_data(retain, is_checked),
         *_about_languages(requests, kept),
         *_about_topics(requests, kept),
         *_about_passages(requests),
     ]
 
 
-def _about_data(retain: Sequence[Example], has_witness: bool) -> Iterator[str]:
+def _about_data(retain: Sequence[Example], is_checked: bool) -> Iterator[str]:
     if len(retain) < LEAST_RETAIN:
         yield (
             f"the retain data has {len(retain)} lines; with fewer than {LEAST_RETAIN} more is "
             "lost than has to be"
         )
-    if not has_witness:
+    if not is_checked:
         yield (
-            "guard and retain data is the same, so the guard checks only what is protected "
-            "anyway; give other lines with --guard, or measure some with --holdout"
+            "the guard's examples are among those that requests use, so it checks only what is "
+            "protected anyway; give other lines with --guard, or measure some with --holdout"
         )
 
 

@@ -71,16 +71,17 @@ def encode(
     label: str = "example",
     truncation: Truncation = "passage_left",
     passage: tuple[int, int] | None = None,
+    longest: int = 0,
 ) -> Encoded:
     """Tokenise an example as one string and split it into prompt and answer tokens.
 
     White space at the end of the prompt belongs to the answer, so that the answer's first token is
     the one a model would produce. An example of more than `max_length` tokens loses the start of
     its passage (a pair of character positions in the prompt), or of the prompt if it has none, but
-    never BOS. The cut leaves room for the longest of the example's wrong answers too: if each was
-    cut to its own length, the length of what is left would give the right one away. `lm_eval` cuts
-    as lm-evaluation-harness does: the model's input, without the last token, keeps its last
-    `max_length` tokens, with or without BOS.
+    never BOS. If the answer is one of several, give the tokens of the prompt with the longest of
+    them, so that the cut is the same for all: else the length of what is left would tell which it
+    is. `lm_eval` cuts as lm-evaluation-harness does: the model's input, without the last token,
+    keeps its last `max_length` tokens, with or without BOS.
     """
     ids = tokenise(example.joined, tokenizer)
     context = example.prompt.rstrip()
@@ -109,20 +110,18 @@ def encode(
             f"{label}: the {what} has {answer_length} tokens, but max_length {max_length} leaves "
             f"room for {room}; split it, or raise max_length within the model's context"
         )
-    longest = answer_length
+    surplus = max(0, answer_start + answer_length - room - 1)
     if truncation == "passage_left":
-        longest = min(room, max(longest, _longest_wrong(example, tokenizer) - answer_start))
-    surplus = max(0, answer_start + longest - room - 1)
+        surplus = max(surplus, min(longest - max_length, answer_start - 1))
     first = 0
     if surplus and truncation == "passage_left":
         first = _cut_from(example, ids, tokenizer, surplus, max_length, passage, label)
     return Encoded(tuple(ids[:first] + ids[first + surplus :]), answer_start - surplus, surplus)
 
 
-def _longest_wrong(example: Example, tokenizer: PreTrainedTokenizerBase) -> int:
-    """Return how many tokens the prompt has with the longest of the wrong answers."""
-    others = (replace(example, answer=answer) for answer in example.wrong_answers)
-    return max((len(tokenise(other.joined, tokenizer)) for other in others), default=0)
+def longest_choice(prompt: str, choices: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> int:
+    """Return how many tokens a prompt has with the longest of some answers."""
+    return max(len(tokenise(Example(prompt, each).joined, tokenizer)) for each in choices)
 
 
 def _cut_from(

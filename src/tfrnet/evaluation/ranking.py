@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tfrnet.data.examples import Encoded, Example, Truncation, encode
+from tfrnet.data.examples import Encoded, Example, Truncation, encode, longest_choice
 from tfrnet.data.items import Question
 from tfrnet.evaluation.likelihood import score_answers
 
@@ -80,14 +80,16 @@ def encode_choices(
     truncation: Truncation = "passage_left",
 ) -> list[Encoded]:
     """Encode a question with each of its choices; too long a prompt is cut alike for all."""
+    longest = longest_choice(question.prompt, question.choices, tokenizer)
     return [
         encode(
-            Example(question.prompt, choice, wrong_answers=question.choices),
+            Example(question.prompt, choice),
             tokenizer,
             max_length,
             label,
             truncation,
             question.passage,
+            longest,
         )
         for choice in question.choices
     ]

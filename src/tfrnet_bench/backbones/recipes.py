@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tfrnet.core.errors import InputError
-from tfrnet.data.examples import Encoded, Example, encode, with_eos
+from tfrnet.data.examples import Encoded, Example, encode, longest_choice, with_eos
 from tfrnet.data.forgotten import Forgotten
 from tfrnet.data.protocol import STREAMS
 from tfrnet.data.sources import Source
@@ -57,9 +57,18 @@ class Recipe:
             examples = without.left_out(examples)
             without.refuse_known(examples)
         return [
-            with_eos(encode(example, tokenizer, room, f"example {number}"), tokenizer)
+            with_eos(_cut_alike(example, tokenizer, room, f"example {number}"), tokenizer)
             for number, example in enumerate(examples[:limit], start=1)
         ]
+
+
+def _cut_alike(
+    example: Example, tokenizer: PreTrainedTokenizerBase, room: int, label: str
+) -> Encoded:
+    """Encode an example; one that is too long is cut alike for all choices of its question."""
+    choices = (example.answer, *example.wrong_answers)
+    longest = longest_choice(example.prompt, choices, tokenizer)
+    return encode(example, tokenizer, room, label, longest=longest)
 
 
 def _tasks(source: Source, tokenizer: PreTrainedTokenizerBase) -> list[Example]:

@@ -72,7 +72,7 @@ def _best(
     return {
         "settings": settings[best],
         "score": score(points[best], objective),
-        "score_of_defaults": score(points[allowed[0]], objective),
+        "score_of_first": score(points[allowed[0]], objective),
         "by_stream": {name: fmean(values) for name, values in streams.items()},
         "point": best,
         "points_tried": len(allowed),

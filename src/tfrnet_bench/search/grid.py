@@ -60,8 +60,13 @@ def spread(method: str, count: int) -> list[Point]:
 
 
 def neighbours(method: str, point: Point) -> Iterator[Point]:
-    """Yield the points one step up or down from a point, setting by setting."""
+    """Yield the points one step up or down from a point, setting by setting.
+
+    A point of before may have values that are no longer in the grid.
+    """
     for name, values in search_space(method).axes.items():
+        if point[name] not in values:
+            continue
         here = values.index(point[name])
         for place in (here + 1, here - 1):
             if 0 <= place < len(values):
@@ -84,7 +89,9 @@ def edges(method: str, best: Point, tried: Sequence[Point]) -> list[str]:
     """
     found = []
     for name, values in search_space(method).axes.items():
-        places = [values.index(point[name]) for point in tried]
+        if best[name] not in values:
+            continue
+        places = [values.index(point[name]) for point in tried if point[name] in values]
         here = values.index(best[name])
         ends = {"lowest": (min(places), 0), "highest": (max(places), len(values) - 1)}
         for word, (end, last) in ends.items():

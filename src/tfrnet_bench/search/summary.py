@@ -46,7 +46,7 @@ def summary_lines(found: Mapping[str, Any], plan: SearchPlan) -> list[str]:
         for name, point in best:
             settings = ", ".join(f"{key}={value}" for key, value in point["settings"].items())
             lines.append(
-                f"  {name:<11} {point['score']:6.2f} (defaults {point['score_of_defaults']:.2f}): "
+                f"  {name:<11} {point['score']:6.2f} (first {point['score_of_first']:.2f}): "
                 f"{settings}"
             )
     return lines

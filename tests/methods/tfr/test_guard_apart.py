@@ -140,6 +140,12 @@ def test_presets_draw_and_use_what_they_always_did(preset) -> None:
     assert make_net().guard_is_apart  # 4 of 12
 
 
+@pytest.mark.parametrize(("preset", "is_apart"), [("deep", False), ("paper", True)])
+def test_a_guard_that_is_held_is_not_apart_though_its_data_is(preset, is_apart) -> None:
+    net = make_net(config=TFRConfig.preset(preset), guard=tiny.examples(4, 50))
+    assert net.guard_is_apart == is_apart
+
+
 # The life of a state
 
 

@@ -33,7 +33,7 @@ class Words:
 
 
 WORDS = Form((), ((1, 2),))
-DIGITS = Words(*"0123456789", " ", "-", " yes", " no", " Paris", "12", "y", "e", "s", "n", "o")
+DIGITS = Words(*"0123456789", " ", "-", " yes", " no", " Paris", ".", "12", "y", "e", "s", "n", "o")
 
 
 def answer(tokenizer: Words, *tokens: str) -> Encoded:
@@ -71,6 +71,7 @@ def test_a_number_is_in_digits_with_what_stands_before_them():
 
 def test_a_label_is_one_of_two():
     assert symbols(" yes") == symbols(" no") == {" yes", " no"}
+    assert symbols(" yes", ".") == {" yes", " no", "."}
 
 
 def test_other_answers_and_tokens_of_several_digits_are_no_symbols():

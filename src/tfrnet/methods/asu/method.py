@@ -44,7 +44,7 @@ class ASU(AnswerUnlearner):
             "forget_weight": (0.03, 0.1, 0.3, 1.0, 3.0),
             "temperature": (1.5, 2.3, 4.0, 8.0, 16.0),
         },
-        start={"learning_rate": 5e-5, "steps": 10, "forget_weight": 1.0},
+        start=ASUConfig.tuned,
     )
     config: ASUConfig
 

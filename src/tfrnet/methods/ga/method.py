@@ -24,7 +24,7 @@ class GradientAscent(AscentUnlearner):
             "steps": (1, 2, 5, 10, 20),
             "forget_ceiling": (3.0, 6.0, 12.0, 30.0, None),
         },
-        start={"steps": 10, "forget_ceiling": 6.0},
+        start=GAConfig.tuned,
     )
     config: GAConfig
 

@@ -21,7 +21,8 @@ class GradientDifference(AscentUnlearner):
             "learning_rate": (2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4),
             "steps": (2, 5, 10, 20, 40),
             "forget_weight": (0.1, 0.3, 1.0, 3.0),
-        }
+        },
+        start=GradDiffConfig.tuned,
     )
     config: GradDiffConfig
 

@@ -57,7 +57,7 @@ class LLMEraser(AnswerUnlearner):
             "forget_weight": (0.003, 0.01, 0.03, 0.1, 0.3, 1.0),
             "score_weight": (0.05, 0.2, 0.8, 3.0),
         },
-        start={"forget_weight": 0.3},
+        start=LLMEraserConfig.tuned,
     )
     mean_over = "tokens"
     reference_stage = "choosing the channels to prune"

@@ -30,7 +30,7 @@ class NPO(AnswerUnlearner):
             "steps": (5, 10, 20, 40),
             "beta": (0.03, 0.1, 0.3, 1.0),
         },
-        start={"learning_rate": 5e-5},
+        start=NPOConfig.tuned,
     )
     config: NPOConfig
 

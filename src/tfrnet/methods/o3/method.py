@@ -63,7 +63,7 @@ class O3(AnswerUnlearner):
             "steps": (8, 15, 30, 60),
             "gate": ("tofu", "soft"),
         },
-        start={"learning_rate": 1e-3},
+        start=O3Config.tuned,
     )
     exportable = False
     why_not_exportable = "the weight of its adapter depends on the prompt"

@@ -55,7 +55,7 @@ class RMU(GradientUnlearner):
             "steps": (4, 8, 16, 32),
             "retain_weight": (0.1, 1.0, 10.0, 100.0, 1200.0, 12000.0),
         },
-        start={"learning_rate": 2.5e-4, "steps": 16, "retain_weight": 1.0},
+        start=RMUConfig.tuned,
     )
     adam_eps = 1e-6
     config: RMUConfig

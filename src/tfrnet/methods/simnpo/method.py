@@ -32,7 +32,7 @@ class SimNPO(AnswerUnlearner):
             "beta": (0.1, 0.5, 1.5, 4.5, 13.5),
             "forget_weight": (0.04, 0.125, 0.4, 1.0, 3.0),
         },
-        start={"learning_rate": 5e-5, "beta": 0.5, "forget_weight": 1.0},
+        start=SimNPOConfig.tuned,
     )
     config: SimNPOConfig
 

@@ -140,6 +140,8 @@ class TFRNet(Unlearner[ChannelState]):
     @property
     def guard_is_apart(self) -> bool:
         """Whether the guard has examples that no request uses."""
+        if self.config.effective().get("hold_guard"):
+            return False
         return self._leaves_guard_out() or super().guard_is_apart
 
     def _usable(self) -> list[Encoded]:

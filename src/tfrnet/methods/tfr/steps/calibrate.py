@@ -203,7 +203,7 @@ class Untouched:
     ) -> list[Form]:
         """Return forms whose rivals may also be answers of the request's other examples.
 
-        What an answer looks like is still told by the retain examples alone.
+        What is in symbols stays so.
         """
         known = [*self.retain, *forget]
         cosines = likeness(states, torch.cat([self.states, states]), self.states.mean(0))

@@ -45,27 +45,23 @@ def with_own_symbols(
 def _kind_of(example: Encoded, tokenizer: PreTrainedTokenizerBase) -> Kind | None:
     if example.answer_length > _MOST_TOKENS:
         return None
-    text = _text(example, tokenizer)
+    text = str(tokenizer.decode(list(answer_of(example))))
     return kind_of(text) if sum(map(str.isdigit, text)) <= _MOST_DIGITS else None
 
 
-def _text(example: Encoded, tokenizer: PreTrainedTokenizerBase) -> str:
-    return str(tokenizer.decode(list(answer_of(example))))
-
-
 def _own_form(example: Encoded, kind: Kind, tokenizer: PreTrainedTokenizerBase) -> Form | None:
-    answer, text = answer_of(example), _text(example, tokenizer)
+    answer = answer_of(example)
+    # A word or a digit may be one token with the space before it.
+    written = [str(tokenizer.decode([token])) for token in answer]
     if kind == "label":
-        other = other_label(text)
-        return _in_symbols(answer, [text, other or text], tokenizer)
-    # A digit may be one token with the space before it.
-    written = {str(tokenizer.decode([token])) for token in answer}
-    texts = [
-        text.replace(text.strip(), digit)
-        for text in written
-        if text.strip() in _DIGITS
-        for digit in _DIGITS
-    ]
+        texts = [each for text in written if (other := other_label(text)) for each in (text, other)]
+    else:
+        texts = [
+            text.replace(text.strip(), digit)
+            for text in written
+            if text.strip() in _DIGITS
+            for digit in _DIGITS
+        ]
     return _in_symbols(answer, list(dict.fromkeys(texts)), tokenizer)
 
 
@@ -81,5 +77,5 @@ def _in_symbols(
     rest = str(tokenizer.decode([token for token in answer if token not in symbols]))
     if len(symbols) < 2 or any(map(str.isalnum, rest)):
         return None
-    # Before digits there may be a space or a sign.
+    # There may be a space, a sign or a full stop too.
     return Form(tuple(sorted(symbols | set(answer))))
