@@ -191,7 +191,9 @@ def test_a_keyboard_reaches_everything(page: Any) -> None:
             " return [e.id || e.textContent, style.outlineStyle, e === document.body]; }"
         )
         if focused[2]:
-            break
+            if reached:
+                break
+            continue  # a busy browser may lose the first key
         assert focused[1] != "none", focused
         reached.append(focused[0])
     assert page.evaluate("document.activeElement === document.body"), "the focus is caught"
