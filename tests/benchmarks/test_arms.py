@@ -18,7 +18,8 @@ CONFIG = replace(
 
 
 def make_net() -> TFRNet:
-    return TFRNet(tiny.make_model(), tiny.make_tokenizer(), tiny.examples(8), CONFIG)
+    guard = tiny.examples(4, 50)  # of its own, so that all retain examples are held
+    return TFRNet(tiny.make_model(), tiny.make_tokenizer(), tiny.examples(8), CONFIG, guard=guard)
 
 
 def masks(arm: str) -> list[torch.Tensor]:
