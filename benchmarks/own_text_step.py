@@ -1,6 +1,6 @@
 """One request without retain data, with and without `own_symbols`: see notebook/witness.md.
 
-    python -m benchmarks.own_text_step RESULTS.jsonl --data-dir DATA arithmetic boolq
+    python -m benchmarks.own_text_step RESULTS.jsonl --data-dir DATA --tasks arithmetic boolq
 
 Without tasks it prints the table of the committed results.
 """
@@ -33,7 +33,7 @@ def main() -> None:
     """Run the request of each task, or print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("results", type=Path, nargs="?", default=RESULTS)
-    parser.add_argument("tasks", nargs="*", choices=STREAMS, default=())
+    parser.add_argument("--tasks", nargs="*", choices=STREAMS, default=[])
     parser.add_argument("--data-dir", type=Path)
     options = parser.parse_args()
     if not options.tasks:
