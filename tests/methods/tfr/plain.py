@@ -14,6 +14,7 @@ PLAIN: dict[str, Any] = {
     "level_quantile": 0.25,
     "give_back": False,
     "hold_rivals": False,
+    "use_wrong_answers": False,
     "request_rivals": False,
     "own_symbols": False,
     "siblings": 0,

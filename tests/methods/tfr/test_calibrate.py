@@ -340,6 +340,7 @@ def test_what_the_default_does_otherwise() -> None:
         "hold_guard": False,
         "drift_limit": DRIFT_LIMIT,
         "level_quantile": 0.3,
+        "use_wrong_answers": True,
         "request_rivals": True,
         "own_symbols": True,
         "held_rivals": 8,

@@ -95,6 +95,7 @@ _CALIBRATED: dict[str, Any] = {
     "hold_guard": True,
     "drift_limit": 17,
     "level_quantile": 0.5,
+    "use_wrong_answers": False,
     "request_rivals": False,
     "own_symbols": False,
     "siblings": 0,
@@ -371,6 +372,12 @@ class CalibrateSettings(Settings):
         True,
         "hold other answers to the request's prompts in place, so that its own answers fall "
         "relative to them",
+    )
+    use_wrong_answers: bool = option(
+        True,
+        "compare an answer with the example's wrong_answers, if it names some, in place of other "
+        "examples' answers; not where answers are symbols",
+        before=False,
     )
     request_rivals: bool = option(
         True,

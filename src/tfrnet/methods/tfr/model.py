@@ -18,7 +18,7 @@ from tfrnet.core.outcome import Outcome
 from tfrnet.core.search_space import SearchSpace
 from tfrnet.core.stage import Report, StepReport
 from tfrnet.data.examples import Encoded, Example, tokens_apart
-from tfrnet.data.requests import places_apart
+from tfrnet.data.requests import Request, places_apart
 from tfrnet.data.sampling import seeded_order
 from tfrnet.masking.channels import find_channels
 from tfrnet.masking.mask import ChannelMask, capacity
@@ -29,6 +29,7 @@ from tfrnet.methods.tfr.state import ChannelState
 from tfrnet.methods.tfr.steps.calibrate import Untouched, calibrate_update
 from tfrnet.methods.tfr.steps.common import Candidate, RiskScores, score_risk
 from tfrnet.methods.tfr.steps.fisher import fisher_update
+from tfrnet.methods.tfr.steps.levels import answer_of
 from tfrnet.methods.tfr.steps.reference import Reference
 from tfrnet.methods.tfr.steps.select import select_update
 from tfrnet.methods.tfr.steps.solve import solve_update
@@ -91,6 +92,7 @@ class TFRNet(Unlearner[ChannelState]):
         self._parted: tuple[list[Encoded], list[Encoded]] | None = None
         super().__init__(model, tokenizer, retain, config, **options)
         self._untouched: Untouched | None = None
+        self._request: Request
         self._reference: Reference | None = None
         if self.passes.compiled:
             # Checked before a state exists; imported here because the compiler is slow to import.
@@ -175,6 +177,18 @@ class TFRNet(Unlearner[ChannelState]):
         """Make a state the current one, bit for bit, on the model's device."""
         super().restore(state.to(self.mask.home))
 
+    def prepare(self, requests: Sequence[Request]) -> list[list[Encoded]]:
+        """Return the requests' tokens; wrong answers are looked at too, where they are used."""
+        if self.config.effective().get("use_wrong_answers"):
+            for request in requests:
+                self._wrong_answers(request)
+        return super().prepare(requests)
+
+    def propose(self, request: Request, report: Report | None = None) -> Proposal[ChannelState]:
+        """Work out what a request would do, leaving state and model as they are."""
+        self._request = request
+        return super().propose(request, report)
+
     def _propose(
         self, name: str, forget: list[Encoded], say: Report, account: Account
     ) -> Proposal[ChannelState]:
@@ -206,6 +220,7 @@ class TFRNet(Unlearner[ChannelState]):
             calibration = self._untouched.calibrate(
                 *(self.model, forget, order, self._losses, self._options, config, writer, say),
                 reference=self._reference,
+                wrong=self._wrong_answers(self._request) if config.use_wrong_answers else None,
             )
         if config.siblings:
             with account.time("siblings"):
@@ -222,6 +237,19 @@ class TFRNet(Unlearner[ChannelState]):
         if self._leaves_guard_out():
             calibration = calibration.apart_from(self._guard_encoded)
         return calibration.retain, partial(calibrate_update, calibration)
+
+    def _wrong_answers(self, request: Request) -> list[list[tuple[int, ...]]]:
+        """Return the tokens of the wrong answers that each example of a request names."""
+        label = f"request {request.id!r}, wrong answers"
+        return [
+            [
+                answer_of(encoded)
+                for encoded in self.encode(
+                    [replace(example, answer=wrong) for wrong in example.wrong_answers], label
+                )
+            ]
+            for example in request.examples
+        ]
 
     def _work_out(
         self,

@@ -29,6 +29,7 @@ from tfrnet.methods.tfr.steps.levels import (
     rival_examples,
     rivals_of,
     with_rivals,
+    with_wrong_answers,
 )
 from tfrnet.methods.tfr.steps.neighbours import (
     likeness,
@@ -129,14 +130,18 @@ class Untouched:
         writer: Writer,
         say: Report,
         reference: Reference | None = None,
+        wrong: Sequence[Sequence[tuple[int, ...]]] | None = None,
     ) -> Calibration:
         """Calibrate a request on the same model; `order` is a random order of retain examples.
 
-        Levels are those of reference examples, or else estimated from other answers.
+        Levels are those of reference examples, or else estimated from other answers: from the
+        `wrong` ones that an example names, if it names some.
         """
         states = prompt_states(model, forget, options)
         cosines = likeness(states, self.states)
         forms, siblings = self._compared(forget, states, cosines, config, writer, say)
+        if wrong is not None:
+            forms = with_wrong_answers(forms, forget, wrong)
         rivals = [rival_examples(*pair) for pair in zip(forget, forms, strict=True)]
         quantile = config.level_quantile
         say("finding how likely unknown answers are")

@@ -1,9 +1,9 @@
 """How likely an answer should be when the model does not know it: as likely as other answers.
 
-Beyond the paper. The other answers are those of retain examples with a similar prompt. If these
-consist of a few symbols (yes and no, digits), an answer is unknown when its weakest token is no
-more likely than a guess. Otherwise it is unknown when it is no more likely, per token, than the
-other answers to the same prompt.
+Beyond the paper. The other answers are wrong ones that the example names, or else those of retain
+examples with a similar prompt. If the latter consist of a few symbols (yes and no, digits), an
+answer is unknown when its weakest token is no more likely than a guess. Otherwise it is unknown
+when it is no more likely, per token, than the other answers to the same prompt.
 """
 
 from __future__ import annotations
@@ -82,6 +82,22 @@ def with_rivals(form: Form, example: Encoded, answers: Sequence[tuple[int, ...]]
     own = answer_of(example)
     first = [answer for answer in answers if answer != own]
     return Form(form.symbols, tuple(dict.fromkeys([*first, *form.rivals]))[:_RIVALS])
+
+
+def with_wrong_answers(
+    forms: Sequence[Form],
+    examples: Sequence[Encoded],
+    wrong: Sequence[Sequence[tuple[int, ...]]],
+) -> list[Form]:
+    """Return the forms, with the wrong answers that an example names as its only rivals.
+
+    What is in symbols stays so, and so does the form of an example that names none.
+    """
+    found = []
+    for form, example, named in zip(forms, examples, wrong, strict=True):
+        others = tuple(other for other in dict.fromkeys(named) if other != answer_of(example))
+        found.append(Form((), others[:_RIVALS]) if others and not form.symbols else form)
+    return found
 
 
 def rival_examples(example: Encoded, form: Form) -> list[Encoded]:
