@@ -19,8 +19,8 @@ class Example:
     """A prompt with its answer, or (empty prompt, `is_text`) a plain text.
 
     `join` stands between prompt and answer, unless there is white space already. `wrong_answers`
-    are other answers to the prompt, if some are known; a method may put one in the place of what it
-    forgets. Neither they nor `line`, the line in the file, count in comparisons.
+    are other answers to the prompt, if some are known; a method may compare the answer with them,
+    or put one in its place. Neither they nor `line`, the line in the file, count in comparisons.
     """
 
     prompt: str

@@ -26,7 +26,7 @@ def test_wrong_answers_take_the_place_of_all_others_but_not_of_symbols():
     named = [(7,), (3,), (8, 8), (7,)]
     assert with_wrong_answers(
         [worded, labels, worded, worded], [example] * 4, [named, named, [], [(3,)]]
-    ) == [Form((), ((7,), (8, 8))), labels, worded, worded]
+    ) == [Form((), ((7,), (8, 8)), named=True), labels, worded, worded]
 
 
 def net(**settings: Any) -> TFRNet:
@@ -65,12 +65,14 @@ def loss_by_hand(prompt: str, answer: str) -> float:
 
 
 @pytest.mark.parametrize("quantile", [0.0, 0.5])
-def test_the_level_is_that_of_the_wrong_answers_under_the_untouched_model(monkeypatch, quantile):
+def test_the_level_is_the_median_of_the_wrong_answers_under_the_untouched_model(
+    monkeypatch, quantile
+):
     examples = [replace(each, wrong_answers=WRONG) for each in FORGET]
     found, forget = calibrated(monkeypatch, examples, level_quantile=quantile)
     for example, level in zip(FORGET, found.odds.targets(forget).tolist(), strict=True):
         losses = sorted(loss_by_hand(example.prompt, wrong) for wrong in WRONG)
-        chance = torch.tensor(-losses[round(2 * quantile)]).exp()
+        chance = torch.tensor(-losses[1]).exp()
         assert level == pytest.approx(float(torch.logit(chance)), rel=1e-4)
     assert len(found.rivals) == len(WRONG) * len(FORGET)
 

@@ -375,8 +375,8 @@ class CalibrateSettings(Settings):
     )
     use_wrong_answers: bool = option(
         True,
-        "compare an answer with the example's wrong_answers, if it names some, in place of other "
-        "examples' answers; not where answers are symbols",
+        "lower an answer to the median loss of the example's wrong_answers, if it names some; not "
+        "where answers are symbols",
         before=False,
     )
     request_rivals: bool = option(

@@ -41,10 +41,14 @@ Key = tuple[tuple[int, ...], tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Form:
-    """What answers to similar prompts look like: a set of symbols, or whole answers as rivals."""
+    """What answers to similar prompts look like: a set of symbols, or whole answers as rivals.
+
+    `named` rivals are wrong answers that the example itself names.
+    """
 
     symbols: tuple[int, ...]
     rivals: tuple[tuple[int, ...], ...] = ()
+    named: bool = False
 
 
 @dataclass(frozen=True)
@@ -96,7 +100,9 @@ def with_wrong_answers(
     found = []
     for form, example, named in zip(forms, examples, wrong, strict=True):
         others = tuple(other for other in dict.fromkeys(named) if other != answer_of(example))
-        found.append(Form((), others[:_RIVALS]) if others and not form.symbols else form)
+        found.append(
+            Form((), others[:_RIVALS], named=True) if others and not form.symbols else form
+        )
     return found
 
 
@@ -109,13 +115,15 @@ def rival_examples(example: Encoded, form: Form) -> list[Encoded]:
 def level_of(form: Form, rival_losses: Sequence[float], quantile: float) -> float:
     """Return the log-odds at which an answer of this form counts as unknown.
 
-    `quantile` 0 compares it with the most likely rival, 0.5 with the median one.
+    `quantile` 0 compares it with the most likely rival, 0.5 with the median one, as always where
+    the rivals are named.
     """
     if form.symbols:
         return max(_GUESS, -math.log(len(form.symbols) - 1))
     if not rival_losses:
         return _GUESS
-    loss = float(torch.tensor(rival_losses).quantile(quantile))
+    # Of answers to other prompts only the likelier ones make sense here; of named ones all do.
+    loss = float(torch.tensor(rival_losses).quantile(0.5 if form.named else quantile))
     return float(log_odds(torch.tensor(loss)))
 
 
