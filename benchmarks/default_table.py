@@ -117,9 +117,9 @@ def of(rows: Sequence[Row], method: str, stream: str) -> list[Row]:
     return sorted(own, key=lambda row: int(row["seed"]))
 
 
-def mean(rows: Sequence[Row], name: str) -> str:
+def mean(rows: Sequence[Row], name: str, form: str = ".0f") -> str:
     """Return the mean of one figure, as text."""
-    return f"{fmean(row[name] for row in rows):.0f}"
+    return format(fmean(row[name] for row in rows), form)
 
 
 def lost_accuracy(row: Row) -> float:

@@ -22,7 +22,6 @@ from benchmarks.limits_table import ATTACKS, under_attack
 from benchmarks.neighbours_table import facts_means, table
 
 HELD, DEFAULT, OWN_TEXT = "default", "h0", "own"
-_METHODS = ("default", "deep", "npo", "simnpo", "graddiff", "o3")
 
 
 def streams_table(rows: Sequence[Row], held: Sequence[Row]) -> str:
@@ -72,26 +71,6 @@ def rivals_table(rows: Sequence[Row]) -> str:
     return table(", ".join(("stream", "method", "no attack", *ATTACKS)), lines)
 
 
-def gemma_table(rows: Sequence[Row]) -> str:
-    """Return a line for each method and stream on the other backbone: means over seeds."""
-    lines = []
-    for stream in STREAMS:
-        for method in _METHODS:
-            if own := of(rows, method, stream):
-                lines.append(
-                    (
-                        *(stream, method, ", ".join(str(row["seed"]) for row in own)),
-                        f"{fmean(row['honest'] for row in own):.1f} "
-                        f"({mean(own, 'forgetting')}, {mean(own, 'keeping')})",
-                        f"{mean(own, 'not_yet')} of {mean(own, 'not_yet_before')}",
-                        f"{fmean(map(lost_accuracy, own)):+.1f}",
-                        f"x{fmean(row['fresh_ratio'] for row in own):.2f}",
-                        f"{fmean(row['trade_off'] for row in own):.1f}",
-                    )
-                )
-    return table("stream, method, seeds, H, not yet, R, fresh, T", lines)
-
-
 if __name__ == "__main__":
     cells, before = read_cells("witness"), read_cells()
     print(
@@ -100,6 +79,5 @@ if __name__ == "__main__":
         topics_table(cells, before),
         tofu_table(cells, DEFAULT),
         rivals_table(cells),
-        gemma_table(read_cells("gemma")),
         sep="\n\n",
     )

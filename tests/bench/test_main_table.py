@@ -40,8 +40,10 @@ def test_every_row_is_of_whole_streams_on_reporting_seeds() -> None:
 
 def test_the_cells_have_the_settings_of_today() -> None:
     for stream in STREAMS:
+        # Every item of OpenBookQA names wrong answers, so that this setting acts on nothing else.
+        change = {"level_quantile": 0.5} if stream == "openbookqa" else {}
         for row in FIGURES[DEFAULT].of(stream):
-            assert TFRConfig.from_dict(row["settings"]) == TFRConfig()
+            assert TFRConfig.from_dict(row["settings"]) == TFRConfig(**change)
     for row in read_cells("tuned-rivals"):
         method, settings = method_of(row["settings"])
         assert settings == method.config_class.from_dict(method.config_class.presets()["tuned"])
