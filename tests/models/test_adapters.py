@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -6,7 +7,8 @@ from peft import LoraConfig, get_peft_model
 
 from tests import tiny
 from tfrnet.core.errors import InputError
-from tfrnet.models.load import load_model
+from tfrnet.models.cache import CHECKED
+from tfrnet.models.load import load_model, model_folder
 
 
 @pytest.fixture
@@ -54,3 +56,15 @@ def test_what_is_wrong_with_an_adapter_is_said(adapter):
     (folder / "adapter_config.json").write_text("{}")
     with pytest.raises(InputError, match=r"adapter_config\.json cannot be read"):
         load_model(str(folder))
+
+
+def test_one_that_was_merged_with_a_misread_tokenizer_is_merged_again(adapter):
+    folder, _ = adapter
+    merged = Path(model_folder(str(folder)))
+    tokenizer = (merged / "tokenizer.json").read_bytes()
+    (merged / CHECKED).unlink()  # as earlier versions left it
+    misread = json.loads(tokenizer)
+    misread["model"]["merges"] = []
+    (merged / "tokenizer.json").write_text(json.dumps(misread))
+    assert model_folder(str(folder)) == str(merged)
+    assert (merged / "tokenizer.json").read_bytes() == tokenizer

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tfrnet.models import cache
-from tfrnet.models.cache import new_model
+from tfrnet.models.cache import CHECKED, new_model
 
 # Makes a model for ever.
 ENDLESS = """
@@ -53,7 +53,7 @@ def test_what_a_killed_process_left_goes_when_the_next_one_begins(tmp_path: Path
     assert folder.is_dir()
     make(models / "a")
     assert sorted(path.name for path in models.iterdir()) == ["a", "b", "c"]
-    assert [path.name for path in (models / "a").iterdir()] == ["config.json"]
+    assert {path.name for path in (models / "a").iterdir()} == {"config.json", CHECKED}
 
 
 @pytest.mark.parametrize("name", [".converting-x", ".merging-x"])

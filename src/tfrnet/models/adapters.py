@@ -11,6 +11,7 @@ from tfrnet.core import strict_json
 from tfrnet.core.errors import InputError
 from tfrnet.models.cache import cache_folder, new_model
 from tfrnet.models.place import ADAPTER_CONFIG
+from tfrnet.models.tokenizer_check import is_made
 
 _WEIGHTS = "adapter_model.safetensors"
 
@@ -33,7 +34,7 @@ def merged_adapter(adapter: Path, base: str, trust_remote_code: bool = False) ->
     key.update((adapter / ADAPTER_CONFIG).read_bytes())
     key.update((adapter / _WEIGHTS).read_bytes())
     target = cache_folder() / "models" / f"{adapter.name}-{key.hexdigest()[:16]}"
-    if target.is_dir():
+    if is_made(target):
         return target
     from peft import PeftModel
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -50,6 +51,6 @@ def merged_adapter(adapter: Path, base: str, trust_remote_code: bool = False) ->
     except InputError:
         raise
     except Exception as error:  # whatever files that anybody may have written lead to
-        if not target.is_dir():
+        if not is_made(target):
             raise InputError(f"adapter {adapter} cannot be merged into {base}: {error}") from error
     return target

@@ -12,6 +12,8 @@ from pathlib import Path
 from tfrnet.core.errors import InputError, StateError
 from tfrnet.core.lock import FolderLock
 
+# Marks a model whose tokenizer need not be checked again; earlier versions left none.
+CHECKED = "tokenizer-checked"
 # What the folders of models in the making are called; the last two are of earlier versions.
 _PREFIXES = (".making-", ".converting-", ".merging-")
 
@@ -29,7 +31,8 @@ def cache_folder() -> Path:
 def new_model(target: Path) -> Iterator[Path]:
     """Yield a folder that takes the place of `target` when the block ends well.
 
-    What killed processes have left is removed first; a lock tells it from what others are making.
+    What killed processes have left is removed first; a lock tells it from what others are making. A
+    model without the mark `CHECKED` gives way.
     """
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -42,6 +45,9 @@ def new_model(target: Path) -> Iterator[Path]:
         ) from None
     try:
         yield partial
+        (partial / CHECKED).touch()
+        if target.is_dir() and not (target / CHECKED).exists():
+            _discard(target)
         # The rename is atomic; if another process was faster, its copy is just as good.
         if not target.is_dir():
             partial.rename(target)
@@ -59,6 +65,13 @@ def _begin(folder: Path) -> tuple[Path, FolderLock]:
             return made, FolderLock(made)
         except (StateError, FileNotFoundError):
             continue  # another process took it for abandoned before it was locked
+
+
+def _discard(target: Path) -> None:
+    """Remove a model; for other processes it is gone at once."""
+    aside = Path(tempfile.mkdtemp(prefix=_PREFIXES[0], dir=target.parent))
+    target.rename(aside)  # in the place of the empty folder
+    shutil.rmtree(aside, ignore_errors=True)
 
 
 def _remove_abandoned(folder: Path) -> None:

