@@ -194,6 +194,11 @@ class Unlearner(ABC, Generic[S]):
         """Whether the guard has examples that no request uses."""
         return not set(self.guard) <= set(self.retain)
 
+    @property
+    def holdable(self) -> list[Example]:
+        """The examples that requests can hold in place."""
+        return self.retain
+
     def refuse_unfinished(self) -> None:
         """Raise if a method's `__init__` has not set what it must."""
         if missing := [name for name in ("effect", "state") if not hasattr(self, name)]:

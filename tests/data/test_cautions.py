@@ -15,12 +15,11 @@ RETAIN = [
     for n, country in enumerate(COUNTRIES)
     for what in ("capital", "flag", "anthem", "longest river", "largest lake")
 ]
-GUARD = [Example("Bees make", "honey")]
 NEAR = Request("near", (Example("The capital of Portugal is", "Lisbon"),))
 
 
 def said(requests: list[Request], retain=RETAIN, is_checked=True) -> list[str]:
-    return cautions(requests, retain, GUARD, is_checked)
+    return cautions(requests, retain, retain, is_checked)
 
 
 def test_good_data_give_no_warning() -> None:
@@ -56,6 +55,17 @@ def test_no_retain_line_near_the_topic() -> None:
     far = [Request(f"far-{n}", (Example("Jane Roe lives in", "Ohio"),)) for n in range(5)]
     (line,) = [line for line in said([NEAR, *far]) if "topic" in line]
     assert "near the topic of requests far-0, far-1, far-2, ... " in line
+
+
+def test_only_what_requests_can_hold_protects() -> None:
+    """Lines that are the guard's alone, or left to it, do not."""
+    held = [each for each in RETAIN if "capital" not in each.prompt]
+    french = Request("f", (Example("La capitale du Portugal est", "Lisbonne"),))
+    guard = [Example("La capitale du Pérou est", "Lima"), *RETAIN]
+    lines = cautions([NEAR, french], RETAIN, held, is_checked=True)
+    assert any("near the topic of requests near, f " in line for line in lines)
+    assert any("no retain line seems to be in French" in line for line in lines)
+    assert cautions([NEAR, french], RETAIN, [*held, *guard], is_checked=True) == []
 
 
 def test_a_long_passage() -> None:

@@ -118,7 +118,7 @@ def open_session(
     is_checked = bool(given.holdout) or session.unlearner.guard_is_apart
     for line in [
         *_about_own_text(session, retain),
-        *cautions(requests, *_kept(session, given), is_checked),
+        *cautions(requests, session.unlearner.retain, session.unlearner.holdable, is_checked),
     ]:
         output.note(f"tfrnet: warning: {line}")
     return session
@@ -143,13 +143,6 @@ def _about_own_text(session: Session, retain: Sequence[Example] | None) -> Itera
             "this state was begun without retain data: its steps now use yours in place of the "
             "text that the model wrote, and its guard stays as it was"
         )
-
-
-def _kept(session: Session, given: Material) -> tuple[Sequence[Example], Sequence[Example] | None]:
-    """Return retain data and guard as given, or as they are where the model wrote them."""
-    if given.retain is None or session.store.manifest.own_text is not None:
-        return session.unlearner.retain, session.unlearner.guard
-    return given.retain, given.guard
 
 
 def _open_state(folder: Path, key: Path | None, output: Output) -> StateStore | NewState:

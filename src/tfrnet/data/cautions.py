@@ -25,18 +25,18 @@ _ANCHORS = "'tfrnet anchors' lets the model write some to choose from"
 def cautions(
     requests: Sequence[Request],
     retain: Sequence[Example],
-    guard: Sequence[Example] | None,
+    held: Sequence[Example],
     is_checked: bool,
 ) -> list[str]:
     """Return what should be known before these requests are applied, each in one line.
 
-    `is_checked` says that guard or hold-out data has examples that no request uses.
+    `held` are the examples that requests can hold in place. `is_checked` says that guard or
+    hold-out data has examples that no request uses.
     """
-    kept = [*retain, *(guard or ())]
     return [
         *_about_data(retain, is_checked),
-        *_about_languages(requests, kept),
-        *_about_topics(requests, kept),
+        *_about_languages(requests, held),
+        *_about_topics(requests, held),
         *_about_passages(requests),
     ]
 
@@ -54,8 +54,8 @@ def _about_data(retain: Sequence[Example], is_checked: bool) -> Iterator[str]:
         )
 
 
-def _about_languages(requests: Sequence[Request], kept: Sequence[Example]) -> Iterator[str]:
-    texts = [example.joined for example in kept]
+def _about_languages(requests: Sequence[Request], held: Sequence[Example]) -> Iterator[str]:
+    texts = [example.joined for example in held]
     scripts, languages = set(map(script, texts)), set(map(guess_language, texts))
     alone: dict[str, list[str]] = {}
     for request in requests:
@@ -71,8 +71,8 @@ def _about_languages(requests: Sequence[Request], kept: Sequence[Example]) -> It
         )
 
 
-def _about_topics(requests: Sequence[Request], kept: Sequence[Example]) -> Iterator[str]:
-    lines = [trigrams(example.joined) for example in kept]
+def _about_topics(requests: Sequence[Request], held: Sequence[Example]) -> Iterator[str]:
+    lines = [trigrams(example.joined) for example in held]
     far = [request.id for request in requests if not _is_near(request, lines)]
     if far:
         yield (

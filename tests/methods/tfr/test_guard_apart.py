@@ -120,6 +120,7 @@ def test_the_guard_gives_way_where_less_than_half_of_the_retain_data_would_be_le
     net.forget(FIRST)
     left = set(retain) - set(net.guard) if is_apart else set(retain)
     assert texts(net, held) == set(map(said, left))
+    assert set(net.holdable) == left
 
 
 def test_guard_data_that_is_all_of_the_retain_data_gives_way_too() -> None:
@@ -144,6 +145,7 @@ def test_presets_draw_and_use_what_they_always_did(preset) -> None:
 def test_a_guard_that_is_held_is_not_apart_though_its_data_is(preset, is_apart) -> None:
     net = make_net(config=TFRConfig.preset(preset), guard=tiny.examples(4, 50))
     assert net.guard_is_apart == is_apart
+    assert set(net.holdable) == {*RETAIN, *(() if is_apart else net.guard)}
 
 
 # The life of a state

@@ -146,6 +146,15 @@ class TFRNet(Unlearner[ChannelState]):
             return False
         return self._leaves_guard_out() or super().guard_is_apart
 
+    @property
+    def holdable(self) -> list[Example]:
+        """The examples that requests can hold in place."""
+        if self.config.effective().get("hold_guard"):
+            return [*self.retain, *self.guard]
+        if self._leaves_guard_out():
+            return [self.retain[i] for i in places_apart(self.retain, self.guard)]
+        return self.retain
+
     def _usable(self) -> list[Encoded]:
         return self._apart_from_guard() if self._leaves_guard_out() else self._retain_encoded
 
