@@ -37,5 +37,7 @@ def test_the_default_is_what_was_measured() -> None:
     since |= {"hold_guard": False, "guard_absolute": 0.02}
     # Where the retain data has numbers and labels, as here, this changes nothing.
     since |= {"own_symbols": True}
+    # As does this where no number has more than four digits.
+    since |= {"every_digit": True}
     assert method_of(settings | since)[1] == TFRConfig()
     assert max(cell["guard_last"] / cell["guard_first"] for cell in LAST) < 3

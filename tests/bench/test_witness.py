@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from statistics import fmean
 
+from benchmarks import long_numbers
 from benchmarks import witness_table as tables
 from benchmarks.default_table import STREAMS, of, oracle_table, read_cells, tofu_table
 from benchmarks.limits_table import came_back
+from benchmarks.long_numbers import numbers_table
 from benchmarks.own_text_step import own_symbols_table, read_rows
 from benchmarks.wrong_answers_table import report_variants
 from tfrnet.methods.tfr.config import TFRConfig
@@ -31,6 +33,10 @@ def test_the_tables_are_those_of_the_cells() -> None:
 def test_the_table_without_retain_data_is_that_of_the_runs() -> None:
     assert own_symbols_table(read_rows()) in PAGE
     assert all(row["seed"] >= FIRST_TUNING_SEED for row in read_rows())
+
+
+def test_the_table_of_long_numbers_is_that_of_the_runs() -> None:
+    assert numbers_table(long_numbers.read_rows()) in PAGE
 
 
 def test_streams_are_of_reporting_seeds_with_the_default_of_today() -> None:

@@ -72,6 +72,7 @@ def test_what_a_record_is_too_old_to_name_is_as_it_was_then():
         "use_wrong_answers": False,
         "request_rivals": False,
         "own_symbols": False,
+        "every_digit": False,
         "hold_written": 0,
     }
     calibrated = TFRConfig.preset("calibrated").to_dict()

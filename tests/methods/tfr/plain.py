@@ -17,6 +17,7 @@ PLAIN: dict[str, Any] = {
     "use_wrong_answers": False,
     "request_rivals": False,
     "own_symbols": False,
+    "every_digit": False,
     "siblings": 0,
     "untouched_siblings": False,
     "near_examples": None,

@@ -343,6 +343,7 @@ def test_what_the_default_does_otherwise() -> None:
         "use_wrong_answers": True,
         "request_rivals": True,
         "own_symbols": True,
+        "every_digit": True,
         "held_rivals": 8,
         "siblings": 24,
         "untouched_siblings": True,

@@ -98,6 +98,7 @@ _CALIBRATED: dict[str, Any] = {
     "use_wrong_answers": False,
     "request_rivals": False,
     "own_symbols": False,
+    "every_digit": False,
     "siblings": 0,
     "untouched_siblings": False,
     "near_examples": None,
@@ -389,6 +390,13 @@ class CalibrateSettings(Settings):
         True,
         "take a number of up to four digits for digits, and yes and no for labels, also where the "
         "retain data has no such answer, as in text that the model wrote itself",
+        before=False,
+    )
+    every_digit: bool = option(
+        True,
+        "where the retain data tells that a number is in digits, and it has more than four, lower "
+        "all of its digits to a guess and not only the weakest; what most numbers of the retain "
+        "data begin with stays",
         before=False,
     )
     hold_written: int = option(

@@ -20,6 +20,7 @@ from tfrnet.methods.tfr.sketch import with_rows
 from tfrnet.methods.tfr.state import ChannelState
 from tfrnet.methods.tfr.steps.common import Candidate, RiskScores
 from tfrnet.methods.tfr.steps.levels import (
+    SHOWN,
     AnswerOdds,
     Form,
     Goal,
@@ -39,7 +40,7 @@ from tfrnet.methods.tfr.steps.neighbours import (
 )
 from tfrnet.methods.tfr.steps.reference import Reference
 from tfrnet.methods.tfr.steps.solve import SolvedSteps, wanted_falls
-from tfrnet.methods.tfr.steps.symbols import with_own_symbols
+from tfrnet.methods.tfr.steps.symbols import with_every_digit, with_own_symbols
 from tfrnet.methods.tfr.steps.written import Writer, answers_in
 from tfrnet.methods.tfr.trial_model import TrialModel
 
@@ -184,12 +185,16 @@ class Untouched:
         say: Report,
     ) -> tuple[list[Form], list[Encoded]]:
         """Return what each answer is compared with, and the siblings written for that."""
+        places = ranked(cosines).tolist()
         forms = [
-            form_of(example, [self.retain[i] for i in places])
-            for example, places in zip(forget, ranked(cosines).tolist(), strict=True)
+            form_of(example, [self.retain[i] for i in near])
+            for example, near in zip(forget, places, strict=True)
         ]
         if config.own_symbols:
             forms = with_own_symbols(forms, forget, self.retain, writer.tokenizer)
+        if config.every_digit:
+            shown = [[self.retain[i] for i in near[:SHOWN]] for near in places]
+            forms = with_every_digit(forms, forget, shown, writer.tokenizer)
         if config.request_rivals:
             forms = self._among_themselves(forget, states, forms)
         siblings: list[Encoded] = []

@@ -2,8 +2,9 @@
 
 Beyond the paper. The other answers are wrong ones that the example names, or else those of retain
 examples with a similar prompt. If the latter consist of a few symbols (yes and no, digits), an
-answer is unknown when its weakest token is no more likely than a guess. Otherwise it is unknown
-when it is no more likely, per token, than the other answers to the same prompt.
+answer is unknown when its weakest token is no more likely than a guess; of a long number, which
+could be read off the other digits, when its digits are so on average. Otherwise it is unknown when
+it is no more likely, per token, than the other answers to the same prompt.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 # The number of nearest retain examples that show what an answer looks like.
-_SHOWN = 48
+SHOWN = 48
 # The most distinct tokens for answers to count as written in symbols.
 _SYMBOLS = 16
 # The most other answers that one is compared with.
@@ -43,12 +44,20 @@ Key = tuple[tuple[int, ...], tuple[int, ...]]
 class Form:
     """What answers to similar prompts look like: a set of symbols, or whole answers as rivals.
 
-    `named` rivals are wrong answers that the example itself names.
+    `named` rivals are wrong answers that the example itself names. Where every digit of an answer counts, `digits` are the symbols that are digits, and `start` is
+    what most other answers begin with too: its digits are no secret.
     """
 
     symbols: tuple[int, ...]
     rivals: tuple[tuple[int, ...], ...] = ()
     named: bool = False
+    digits: tuple[int, ...] = ()
+    start: tuple[int, ...] = ()
+
+    def counted(self, answer: Sequence[int]) -> list[int]:
+        """Return the places of the digits that count; none where only the weakest symbol does."""
+        known = len(self.start) if tuple(answer[: len(self.start)]) == self.start else 0
+        return [place for place in range(known, len(answer)) if answer[place] in self.digits]
 
 
 @dataclass(frozen=True)
@@ -61,7 +70,7 @@ class Goal:
 
 def form_of(example: Encoded, nearest: Sequence[Encoded], rivals: int = _RIVALS) -> Form:
     """Return the form of an example's answer, given retained examples, the nearest first."""
-    own, shown = answer_of(example), [answer_of(other) for other in nearest[:_SHOWN]]
+    own, shown = answer_of(example), [answer_of(other) for other in nearest[:SHOWN]]
     # The majority of the nearest decides.
     counts = Counter(token for answer in shown for token in set(answer))
     symbols = {token for token, times in counts.items() if times > 1} | set(own)
@@ -118,6 +127,9 @@ def level_of(form: Form, rival_losses: Sequence[float], quantile: float) -> floa
     `quantile` 0 compares it with the most likely rival, 0.5 with the median one, as always where
     the rivals are named.
     """
+    if form.digits:
+        # By chance: where numbers of people that the model never saw are too.
+        return -math.log(len(form.digits) - 1)
     if form.symbols:
         return max(_GUESS, -math.log(len(form.symbols) - 1))
     if not rival_losses:
@@ -130,7 +142,8 @@ def level_of(form: Form, rival_losses: Sequence[float], quantile: float) -> floa
 class AnswerOdds:
     """The objective that calibrated steps lower: the log-odds of every answer of a request.
 
-    For symbols they are taken at the weakest token, among the symbols; otherwise per token.
+    For symbols they are taken at the weakest token, among the symbols, or at every digit, among the
+    digits; otherwise per token.
     """
 
     def __init__(self, goals: Mapping[Key, Goal]) -> None:
@@ -152,8 +165,8 @@ class AnswerOdds:
         parts = torch.split(logits, batch.answer_tokens.tolist())
         found = []
         for prompt, answer, part, mean in zip(batch.prompts, answers, parts, means, strict=True):
-            symbols = self._goals[prompt, tuple(answer.tolist())].form.symbols
-            found.append(weakest_odds(part, answer, symbols) if symbols else odds_of(mean))
+            form = self._goals[prompt, tuple(answer.tolist())].form
+            found.append(symbol_odds(part, answer, form) if form.symbols else odds_of(mean))
         return torch.stack(found)
 
     @torch.no_grad()
@@ -167,15 +180,38 @@ class AnswerOdds:
         return found
 
 
+def symbol_odds(logits: torch.Tensor, answer: torch.Tensor, form: Form) -> torch.Tensor:
+    """Return the log-odds of an answer in symbols, given the logits at its tokens."""
+    if places := form.counted(answer.tolist()):
+        return typical_odds(logits[places], answer[places], form.digits)
+    return weakest_odds(logits, answer, form.symbols)
+
+
 def weakest_odds(
     logits: torch.Tensor, answer: torch.Tensor, symbols: Sequence[int]
 ) -> torch.Tensor:
     """Return the log-odds among symbols of the weakest token, smoothly: -log mean exp(-odds)."""
+    odds = _odds_among(logits, answer, symbols)
+    return -((-odds).logsumexp(0) - torch.tensor(float(len(answer))).log())
+
+
+def typical_odds(
+    logits: torch.Tensor, answer: torch.Tensor, symbols: Sequence[int]
+) -> torch.Tensor:
+    """Return the log-odds among symbols of p, where 1 - p is the geometric mean of all tokens'.
+
+    A token weighs as much as it is likely: all that are known pull alike, however sure, and one
+    that is a guess already gains nothing by falling further.
+    """
+    losses: torch.Tensor = torch.nn.functional.softplus(_odds_among(logits, answer, symbols))
+    return -odds_of(losses.mean())
+
+
+def _odds_among(logits: torch.Tensor, answer: torch.Tensor, symbols: Sequence[int]) -> torch.Tensor:
     own = answer.to(logits.device).unsqueeze(1)
     among = torch.tensor(symbols, device=logits.device)
     others = logits[:, among].masked_fill(among == own, -torch.inf).logsumexp(1)
-    odds = logits.gather(1, own).squeeze(1) - others
-    return -((-odds).logsumexp(0) - torch.tensor(float(len(answer))).log())
+    return logits.gather(1, own).squeeze(1) - others
 
 
 def odds_of(losses: torch.Tensor) -> torch.Tensor:

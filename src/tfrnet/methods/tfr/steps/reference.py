@@ -6,7 +6,7 @@ Beyond the paper. The untouched model is measured on them exactly as on the requ
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -52,18 +52,16 @@ class Reference:
         likely of the nearest reference examples, 0.5 the median one.
         """
         nearest = ranked(likeness(states, self.states))[:, :_COMPARED]
-        kinds = dict.fromkeys(form.symbols for form in forms)
-        odds = {symbols: self._odds(model, symbols, options) for symbols in kinds}
+        kinds = [replace(form, rivals=()) for form in forms]
+        odds = {kind: self._odds(model, kind, options) for kind in dict.fromkeys(kinds)}
         return [
-            float(odds[form.symbols][places].quantile(1 - quantile))
-            for form, places in zip(forms, nearest, strict=True)
+            float(odds[kind][places].quantile(1 - quantile))
+            for kind, places in zip(kinds, nearest, strict=True)
         ]
 
-    def _odds(
-        self, model: PreTrainedModel, symbols: tuple[int, ...], options: ScoreOptions
-    ) -> torch.Tensor:
+    def _odds(self, model: PreTrainedModel, form: Form, options: ScoreOptions) -> torch.Tensor:
         """Return the log-odds of the reference answers: among symbols, if any, or per token."""
-        goal = Goal(Form(symbols), 0.0)
+        goal = Goal(form, 0.0)
         measure = AnswerOdds({key_of(example): goal for example in self.examples})
         odds = measure.measured(model, self.examples, options)
         if not bool(odds.isfinite().all()):

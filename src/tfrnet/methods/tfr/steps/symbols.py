@@ -1,12 +1,14 @@
-"""Answers that are written in symbols by themselves: numbers in digits, yes and no.
+"""Answers that are written in symbols: numbers in digits, yes and no.
 
 Beyond the paper. What an answer looks like is told by the retain examples. Where these have no
-answer of its kind, as in text that the model wrote itself, the answer is taken for what it is.
+answer of its kind, as in text that the model wrote itself, the answer is taken for what it is. And
+of a long number, such as that of a telephone, every digit counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tfrnet.data.examples import Encoded
@@ -16,7 +18,7 @@ from tfrnet.methods.tfr.steps.levels import Form, answer_of
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-# Of a longer number, such as that of a telephone, every digit counts, not only the weakest.
+# Of a longer number every digit counts, not only the weakest: the rest could be read off.
 _MOST_DIGITS = 4
 # No label and no such number has more tokens.
 _MOST_TOKENS = 8
@@ -42,11 +44,64 @@ def with_own_symbols(
     ]
 
 
+def with_every_digit(
+    forms: Sequence[Form],
+    examples: Sequence[Encoded],
+    nearest: Sequence[Sequence[Encoded]],
+    tokenizer: PreTrainedTokenizerBase,
+) -> list[Form]:
+    """Return the forms of answers, where every digit of those that are long numbers counts.
+
+    `nearest` are the retain examples that show what each answer looks like.
+    """
+    return [
+        _in_digits(form, answer_of(example), list(map(answer_of, shown)), tokenizer)
+        if form.symbols and _digits_in(example, tokenizer) > _MOST_DIGITS
+        else form
+        for form, example, shown in zip(forms, examples, nearest, strict=True)
+    ]
+
+
+def _digits_in(example: Encoded, tokenizer: PreTrainedTokenizerBase) -> int:
+    return sum(map(str.isdigit, str(tokenizer.decode(list(answer_of(example))))))
+
+
+def _in_digits(
+    form: Form,
+    answer: tuple[int, ...],
+    others: Sequence[tuple[int, ...]],
+    tokenizer: PreTrainedTokenizerBase,
+) -> Form:
+    """Return a form in which the digits of the answer count that others do not share."""
+    written = {token: str(tokenizer.decode([token])) for token in form.symbols}
+    digits = {token for token, text in written.items() if any(map(str.isdigit, text))}
+    # The few other answers may lack some digit.
+    digits |= _single_tokens(_other_digits([written[token] for token in answer]), tokenizer)
+    if len(digits) < 2:
+        return form
+    every = replace(form, digits=tuple(sorted(digits)))
+    known = replace(every, start=_shared_start(answer, others))
+    return known if known.counted(answer) else every
+
+
+def _shared_start(answer: tuple[int, ...], others: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """Return the longest start of an answer that most others have too."""
+    size = 0
+    while size < len(answer) and _share(answer[: size + 1], others) > 0.5:
+        size += 1
+    return answer[:size]
+
+
+def _share(start: tuple[int, ...], others: Sequence[tuple[int, ...]]) -> float:
+    return sum(other[: len(start)] == start for other in others) / max(1, len(others))
+
+
 def _kind_of(example: Encoded, tokenizer: PreTrainedTokenizerBase) -> Kind | None:
     if example.answer_length > _MOST_TOKENS:
         return None
-    text = str(tokenizer.decode(list(answer_of(example))))
-    return kind_of(text) if sum(map(str.isdigit, text)) <= _MOST_DIGITS else None
+    if _digits_in(example, tokenizer) > _MOST_DIGITS:
+        return None
+    return kind_of(str(tokenizer.decode(list(answer_of(example)))))
 
 
 def _own_form(example: Encoded, kind: Kind, tokenizer: PreTrainedTokenizerBase) -> Form | None:
@@ -56,13 +111,24 @@ def _own_form(example: Encoded, kind: Kind, tokenizer: PreTrainedTokenizerBase) 
     if kind == "label":
         texts = [each for text in written if (other := other_label(text)) for each in (text, other)]
     else:
-        texts = [
-            text.replace(text.strip(), digit)
-            for text in written
-            if text.strip() in _DIGITS
-            for digit in _DIGITS
-        ]
-    return _in_symbols(answer, list(dict.fromkeys(texts)), tokenizer)
+        texts = _other_digits(written)
+    return _in_symbols(answer, texts, tokenizer)
+
+
+def _other_digits(written: Sequence[str]) -> list[str]:
+    """Return all digits, written as those that are single tokens of a text."""
+    return [
+        text.replace(text.strip(), digit)
+        for text in written
+        if text.strip() in _DIGITS
+        for digit in _DIGITS
+    ]
+
+
+def _single_tokens(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> set[int]:
+    """Return the tokens of those texts that are one token each."""
+    tokens = [tokenizer.encode(text, add_special_tokens=False) for text in dict.fromkeys(texts)]
+    return {token[0] for token in tokens if len(token) == 1}
 
 
 def _in_symbols(
@@ -72,8 +138,7 @@ def _in_symbols(
 
     It is not where a tokenizer writes several digits as one token, or a label as several.
     """
-    tokens = [tokenizer.encode(text, add_special_tokens=False) for text in texts]
-    symbols = {token[0] for token in tokens if len(token) == 1}
+    symbols = _single_tokens(texts, tokenizer)
     rest = str(tokenizer.decode([token for token in answer if token not in symbols]))
     if len(symbols) < 2 or any(map(str.isalnum, rest)):
         return None
