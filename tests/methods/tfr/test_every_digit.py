@@ -10,8 +10,9 @@ import torch
 from tests import tiny
 from tests.methods.tfr.test_symbols import Words
 from tfrnet import TFRConfig, TFRNet
-from tfrnet.data.examples import Encoded, Example
+from tfrnet.data.examples import Encoded, Example, encode_all
 from tfrnet.data.requests import Request
+from tfrnet.methods.tfr.scoring import ScoreOptions
 from tfrnet.methods.tfr.steps import calibrate
 from tfrnet.methods.tfr.steps.levels import (
     Form,
@@ -21,7 +22,9 @@ from tfrnet.methods.tfr.steps.levels import (
     typical_odds,
     weakest_odds,
 )
+from tfrnet.methods.tfr.steps.reference import Reference
 from tfrnet.methods.tfr.steps.symbols import with_every_digit
+from tfrnet.models.forward import answer_logits, collate
 
 TOKENIZER = Words(*"0123456789", "-", " ", " +", "x", "555", "013", "012")
 DIGITS = tuple(range(10))
@@ -242,3 +245,23 @@ def test_a_step_sees_every_digit_of_long_numbers_and_leaves_short_ones_as_they_w
         net.detach()
     assert bool((masks[1] < 1).any())
     assert torch.equal(*masks) == (size == 3)
+
+
+def test_reference_numbers_are_measured_at_every_digit_too(tokenizer) -> None:
+    model, options = tiny.make_model(), ScoreOptions(batch_size=4)
+    known = encode_all(numbers(6, 0, 3), tokenizer, 64, "reference")
+    digits = tuple(tokenizer.encode(digit)[0] for digit in "0123456789")
+    forms = [Form(digits, digits=digits), Form(digits)]
+    reference = Reference.of(model, known, options)
+    states = reference.states[:2]
+    every, weakest = reference.levels(model, states, forms, options, 0.5)
+    found: list[list[float]] = [[], []]
+    for example in known:
+        batch = collate([example], "cpu")
+        logits = answer_logits(model, batch).detach()
+        # The first digit is a token of its own, with the space before it.
+        found[0].append(float(typical_odds(logits[1:], batch.targets[1:], digits)))
+        found[1].append(float(weakest_odds(logits, batch.targets, digits)))
+    assert every == pytest.approx(float(torch.tensor(found[0]).quantile(0.5)), abs=1e-4)
+    assert weakest == pytest.approx(float(torch.tensor(found[1]).quantile(0.5)), abs=1e-4)
+    assert every > weakest
