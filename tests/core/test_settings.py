@@ -33,14 +33,14 @@ def test_a_setting_without_effect_under_a_step_is_refused_with_the_reason(step, 
 
 
 def test_the_default_shows_only_what_acts():
-    assert len(fields(TFRConfig)) == 67
+    assert len(fields(TFRConfig)) == 68
     # Without those of the paper's and the Fisher step, and of the solved one's goal.
-    assert len(TFRConfig().effective()) == 67 - 9 - 5
+    assert len(TFRConfig().effective()) == 68 - 9 - 5
     # Without guard_apart too: it holds the guard.
-    assert len(TFRConfig.preset("calibrated").effective()) == 67 - 9 - 5 - 1
+    assert len(TFRConfig.preset("calibrated").effective()) == 68 - 9 - 5 - 1
     # Without those of the paper's and the Fisher step, and of the calibrated one.
-    assert len(TFRConfig.preset("deep").effective()) == 67 - 9 - 12 - 1
-    assert len(TFRConfig.paper().effective()) == 67 - 18 - 12
+    assert len(TFRConfig.preset("deep").effective()) == 68 - 9 - 13 - 1
+    assert len(TFRConfig.paper().effective()) == 68 - 18 - 13
 
 
 def test_another_step_drops_what_acted_before():

@@ -44,8 +44,9 @@ Key = tuple[tuple[int, ...], tuple[int, ...]]
 class Form:
     """What answers to similar prompts look like: a set of symbols, or whole answers as rivals.
 
-    `named` rivals are wrong answers that the example itself names. Where every digit of an answer counts, `digits` are the symbols that are digits, and `start` is
-    what most other answers begin with too: its digits are no secret.
+    `named` rivals are wrong answers that the example itself names. Where every digit of an answer
+    counts, `digits` are the symbols that are digits, and `start` is what most other answers begin
+    with too: its digits are no secret.
     """
 
     symbols: tuple[int, ...]
