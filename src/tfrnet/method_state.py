@@ -56,7 +56,8 @@ def guard_of(store: StateStore, data: Sequence[Example]) -> list[Example]:
     key, wanted = store.key(), store.manifest.guard
     own = own_text_of(store)
     known = [*(own.guard if own else ()), *data]
-    found = {example_digest(example, key): example for example in known}
+    # Of examples that say the same, the first: guard data comes before retain data.
+    found = {example_digest(example, key): example for example in reversed(known)}
     missing = sum(digest not in found for digest in wanted)
     if missing:
         raise InputError(

@@ -17,6 +17,7 @@ from tfrnet.core.cost import Account
 from tfrnet.core.drift import MAKES_ROOM, Drift, drift_ceiling
 from tfrnet.core.effect import Effect
 from tfrnet.core.errors import OVERFLOW_HINT, InputError
+from tfrnet.core.guard import GuardLoss
 from tfrnet.core.guarded_settings import GuardedSettings
 from tfrnet.core.outcome import Outcome
 from tfrnet.core.search_space import SearchSpace
@@ -24,8 +25,9 @@ from tfrnet.core.stage import Report
 from tfrnet.core.team import SOLO, Team
 from tfrnet.core.tensors import State, tensors_file
 from tfrnet.data.examples import Encoded, Example, encode_all
+from tfrnet.data.groups import places_by_group
 from tfrnet.data.requests import Request, refuse_overlap, refuse_shared
-from tfrnet.data.sampling import sample_indices
+from tfrnet.data.sampling import sample_by_group, sample_indices
 from tfrnet.models.device_memory import free_all_of, is_out_of_memory
 from tfrnet.models.forward import (
     Answers,
@@ -144,10 +146,11 @@ class Unlearner(ABC, Generic[S]):
         )
         if retain is not None:
             self._passes_for_data()
-        self._guard_loss: float | None = None
+        self._guard_loss: GuardLoss | None = None
         self._counts_drift = False
-        # The guard loss of the untouched model, where the total drift counts from.
+        # The guard loss of the untouched model, where the total drift counts from, and by group.
         self.untouched_guard_loss: float | None = None
+        self._untouched_groups: Mapping[str, float] = {}
 
     # For methods to define
 
@@ -287,7 +290,13 @@ class Unlearner(ABC, Generic[S]):
         if proposal.outcome.accepted:
             self.is_untouched = False
             self.restore(proposal.state)
-            self._guard_loss = proposal.outcome.guard_loss_after
+            after = proposal.outcome.guard_groups
+            # A method that says nothing of the groups has them measured anew.
+            if after.keys() == self._guard_groups.keys():
+                self._guard_loss = GuardLoss(
+                    proposal.outcome.guard_loss_after,
+                    {name: losses["after"] for name, losses in after.items()},
+                )
 
     def count_drift(self, untouched: float | None) -> None:
         """Hold requests to `drift_limit` too, counted from the untouched model's guard loss.
@@ -302,6 +311,15 @@ class Unlearner(ABC, Generic[S]):
         """Return the total drift at a guard loss, if the untouched model's is known."""
         untouched = self.untouched_guard_loss
         return None if untouched is None else Drift(untouched, guard_loss, self.drift_limit)
+
+    def group_drifts(self, guard_losses: Mapping[str, float]) -> list[Drift]:
+        """Return the total drift of each group of guard examples at its loss, where it is known."""
+        untouched = self._untouched_groups
+        return [
+            Drift(untouched[name], loss, self.drift_limit, name)
+            for name, loss in guard_losses.items()
+            if name in untouched
+        ]
 
     @property
     def drift_limit(self) -> float | None:
@@ -376,41 +394,65 @@ class Unlearner(ABC, Generic[S]):
 
     # For methods
 
-    def _guard_before(self, say: Report, account: Account) -> float:
+    def _guard_before(self, say: Report, account: Account) -> GuardLoss:
         """Return the guard loss of the current state, measured once."""
         if self._guard_loss is None:
             self.effect.show(self.state)
             self._guard_loss = self._timed_guard_loss(say, account)
-        if not math.isfinite(self._guard_loss):
+        now = self._guard_loss
+        if not math.isfinite(now.mean):
             raise InputError(
-                f"the guard loss is {self._guard_loss} before the request, so nothing was changed; "
+                f"the guard loss is {now.mean} before the request, so nothing was changed; "
                 f"{OVERFLOW_HINT}"
             )
-        if self._counts_drift and self.untouched_guard_loss is None:
-            self.untouched_guard_loss = self._guard_loss
-        if self._guard_loss > self._drift_ceiling:
-            drift = self.drift(self._guard_loss)
-            assert drift is not None
-            raise InputError(
-                f"the drift limit is reached, so nothing was changed: {drift.words}. {MAKES_ROOM}"
-            )
-        return self._guard_loss
+        if self._counts_drift and not self._knows_untouched:
+            self._learn_untouched(now)
+        for drift in (self.drift(now.mean), *self.group_drifts(now.groups)):
+            if drift and drift.now > drift_ceiling(drift.untouched, drift.limit):
+                raise InputError(
+                    f"the drift limit is reached, so nothing was changed: {drift.words}. "
+                    f"{MAKES_ROOM}"
+                )
+        return now
 
     def _measure_untouched(self, say: Report, account: Account) -> None:
         """Measure the untouched model's guard loss, unless the request's own check tells it."""
-        if self._counts_drift and self.untouched_guard_loss is None and not self.is_untouched:
+        if self._counts_drift and not self._knows_untouched and not self.is_untouched:
             with self.untouched():
-                self.untouched_guard_loss = self._timed_guard_loss(say, account)
+                self._learn_untouched(self._timed_guard_loss(say, account))
 
     @property
-    def _drift_ceiling(self) -> float:
-        """The largest guard loss of the whole stream."""
-        return drift_ceiling(self.untouched_guard_loss, self.drift_limit)
+    def _knows_untouched(self) -> bool:
+        """Whether the untouched model's guard loss is known, and by group if a limit asks for it.
 
-    def _timed_guard_loss(self, say: Report, account: Account) -> float:
+        No state keeps those of groups: which examples are in which is for the data to say.
+        """
+        groups = self._guard_groups if self.drift_limit is not None else ()
+        return self.untouched_guard_loss is not None and set(groups) <= set(self._untouched_groups)
+
+    def _learn_untouched(self, found: GuardLoss) -> None:
+        if self.untouched_guard_loss is None:
+            self.untouched_guard_loss = found.mean
+        self._untouched_groups = found.groups
+
+    @property
+    def _drift_ceiling(self) -> GuardLoss:
+        """The largest guard loss of the whole stream."""
+        limit = self.drift_limit
+        return GuardLoss(
+            drift_ceiling(self.untouched_guard_loss, limit),
+            {name: drift_ceiling(loss, limit) for name, loss in self._untouched_groups.items()},
+        )
+
+    @property
+    def _guard_groups(self) -> dict[str, list[int]]:
+        """The places of every group's examples among the guard's; empty if they name none."""
+        return places_by_group(self.guard)
+
+    def _timed_guard_loss(self, say: Report, account: Account) -> GuardLoss:
         with account.time("guard"):
             say("checking the guard")
-            return self._mean_loss(self._guard_encoded)
+            return GuardLoss.of(self._losses(self._guard_encoded), self._guard_groups)
 
     def _losses(self, examples: list[Encoded]) -> torch.Tensor:
         """Return the loss of every example with the model as it is now."""
@@ -468,5 +510,9 @@ def method_problem(method: Any) -> str:
 
 
 def choose_guard(examples: Sequence[Example], size: int, seed: int) -> list[Example]:
-    """Return the guard examples: all, or a seeded sample, fixed for the life of the state."""
-    return [examples[i] for i in sample_indices(len(examples), size, "guard", seed)]
+    """Return the guard examples: all, or a seeded sample, fixed for the life of the state.
+
+    Of groups that examples name, each gives as many as another, if it has them.
+    """
+    groups = [example.group for example in examples]
+    return [examples[i] for i in sample_by_group(groups, size, "guard", seed)]

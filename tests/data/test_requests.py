@@ -19,6 +19,7 @@ from tfrnet.data.requests import (
     read_requests,
     refuse_overlap,
 )
+from tfrnet.state.digests import example_digest
 
 GOOD = {"id": "r1", "examples": [{"prompt": "A", "answer": "B"}, {"text": "C d"}]}
 
@@ -99,6 +100,15 @@ BAD_EXAMPLES = [
     ({"prompt": "x", "answer": "y", "join": ", "}, 'join must be ""'),
     ({"prompt": "x", "answer": "y", "wrong_answers": "z"}, "wrong_answers must be a list"),
     ({"prompt": "x", "answer": "y", "wrong_answers": ["z", ""]}, "wrong_answers 2 is empty"),
+    ({"text": "x", "group": 3}, "group must be text, not a number"),
+    ({"text": "x", "group": None}, "group must be text, not nothing"),
+    ({"text": "x", "group": ["a"]}, "group must be text, not a list"),
+    ({"prompt": "x", "answer": "y", "group": ""}, "group is empty"),
+    ({"prompt": "x", "answer": "y", "group": " "}, "group is empty"),
+    ({"text": "y", "group": "a\x1b[2J"}, r"the group 'a\\x1b\[2J' has characters that cannot be"),
+    ({"text": "y", "group": "a" * 201}, "the group is longer than 200 characters"),
+    ({"group": "a"}, "either prompt and answer, or text; found group"),
+    ({"text": "x", "group": "a"}, "the same example is on line 1 with another group"),
     (GOOD, "either prompt and answer, or text; found examples, id"),
     ('"x"', "an example must be an object, not text"),
     ("[1]", "an example must be an object, not a list"),
@@ -167,7 +177,7 @@ words = st.text("ab \n\u00a0\x1b\u202e\u2028é", max_size=3)
 anything = st.none() | st.booleans() | st.integers() | words
 an_example = st.fixed_dictionaries(
     {},
-    optional=dict.fromkeys(("prompt", "answer", "text"), anything)
+    optional=dict.fromkeys(("prompt", "answer", "text", "group"), anything)
     | {"wrong_answers": st.lists(anything) | anything},
 )
 # Right, or nearly: so that enough is taken too.
@@ -175,12 +185,16 @@ fine = st.sampled_from(["a", "b é", "a\x1b"])
 nearly = st.sampled_from(["a", "", " ", "\u00a0", 3, None])
 a_fine_example = st.fixed_dictionaries(
     {"prompt": fine, "answer": fine},
-    optional={"join": st.sampled_from(["", " "]), "wrong_answers": st.lists(fine)},
-) | st.fixed_dictionaries({"text": fine})
+    optional={
+        "join": st.sampled_from(["", " "]),
+        "wrong_answers": st.lists(fine),
+        "group": st.sampled_from(["a", "b é"]),
+    },
+) | st.fixed_dictionaries({"text": fine}, optional={"group": st.just("a b")})
 a_near_example = st.fixed_dictionaries(
     {"prompt": fine, "answer": nearly},
     optional={"join": st.sampled_from([" ", ", ", 1]), "wrong_answers": st.lists(nearly)},
-) | st.fixed_dictionaries({"text": nearly}, optional={"note": nearly})
+) | st.fixed_dictionaries({"text": nearly}, optional={"note": nearly, "group": fine | nearly})
 a_request = st.fixed_dictionaries(
     {}, optional={"id": anything, "examples": st.lists(an_example | anything) | anything}
 )
@@ -298,3 +312,20 @@ def test_an_answer_may_follow_without_a_space(tmp_path):
     path.write_text(json.dumps(value | {"join": ", "}) + "\n")
     with pytest.raises(InputError, match=r':1: join must be "" .* or " ", not \', \''):
         read_examples(path)
+
+
+def test_an_example_may_name_its_group(tmp_path):
+    rows = [
+        {"prompt": "p", "answer": "a", "group": "contracts"},
+        {"text": "A passage.", "group": "contracts"},
+        {"text": "Another."},
+    ]
+    first, second, third = read_examples(write(tmp_path / "guard.jsonl", *rows))
+    assert [first.group, second.group, third.group] == ["contracts", "contracts", ""]
+    assert [each.to_dict() for each in (first, second, third)] == rows
+    # What an example says is the same in any group.
+    assert first == Example("p", "a")
+    assert first.words() == Example("p", "a").words()
+    assert example_digest(second, b"key") == example_digest(
+        Example("", "A passage.", is_text=True), b"key"
+    )

@@ -1,4 +1,8 @@
-from tfrnet.data.sampling import sample_indices
+from collections import Counter
+
+import pytest
+
+from tfrnet.data.sampling import sample_by_group, sample_indices
 
 
 def test_a_small_population_is_taken_whole():
@@ -26,3 +30,30 @@ def test_every_index_is_about_equally_likely():
         for i in sample_indices(20, 5, "x", seed):
             counts[i] += 1
     assert all(400 < count < 600 for count in counts)
+
+
+@pytest.mark.parametrize("name", ["", "a"])
+def test_one_group_gives_the_plain_sample(name):
+    for size in (1, 7, 30, 50):
+        drawn = sample_by_group([name] * 30, size, "guard", 3)
+        assert drawn == sample_indices(30, size, "guard", 3)
+
+
+def test_groups_give_in_turn_and_keep_half_while_others_have_more():
+    groups = ["a"] * 100 + ["b"] * 10 + [""] * 3
+
+    def drawn(size):
+        return Counter(groups[i] for i in sample_by_group(groups, size, "guard", 0))
+
+    assert drawn(6) == {"a": 2, "b": 2, "": 2}
+    assert drawn(16) == {"a": 9, "b": 5, "": 2}
+    assert drawn(57) == {"a": 50, "b": 5, "": 2}
+    assert drawn(60) == {"a": 51, "b": 6, "": 3}
+    assert drawn(113) == {"a": 100, "b": 10, "": 3}
+
+
+def test_a_sample_by_group_is_seeded_and_sorted():
+    groups = ["a", "b"] * 50
+    one = sample_by_group(groups, 20, "guard", 0)
+    assert one == sorted(set(one)) == sample_by_group(groups, 20, "guard", 0)
+    assert one != sample_by_group(groups, 20, "guard", 1)

@@ -13,6 +13,7 @@ from tfrnet.cli.material import Material, chosen_config, read_material
 from tfrnet.cli.output import Output
 from tfrnet.core.settings import Settings
 from tfrnet.data.cautions import cautions
+from tfrnet.data.groups import small_groups
 from tfrnet.distributed.environment import launched_size
 from tfrnet.method import DEFAULT, find_method
 from tfrnet.models.bundled import described
@@ -119,6 +120,7 @@ def open_session(
     for line in [
         *_about_own_text(session, retain),
         *cautions(requests, session.unlearner.retain, session.unlearner.holdable, is_checked),
+        *small_groups([*(given.retain or ()), *(given.guard or ())], session.unlearner.guard),
     ]:
         output.note(f"tfrnet: warning: {line}")
     return session

@@ -58,7 +58,8 @@ Guard = Annotated[
     Path | None,
     typer.Option(
         help="JSON Lines file with the examples that decide whether a request is accepted. "
-        "Default: a sample of the retain data; tfr leaves it out of its steps if enough is left.",
+        "Default: a sample of the retain data; tfr leaves it out of its steps if enough is left. "
+        'Lines may name a "group", such as a task or a source; each is then judged for itself.',
         show_default=False,
     ),
 ]

@@ -1,14 +1,20 @@
-"""The retain guard: whether the new state may be committed (eq. retain_guard)."""
+"""The retain guard: whether the new state may be committed (eq. retain_guard).
+
+If guard examples name groups, the same tolerance holds for every group as for all of them.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from tfrnet.core.drift import MAKES_ROOM
+from tfrnet.core.drift import MAKES_ROOM, in_group
 
 if TYPE_CHECKING:
+    import torch
+
     from tfrnet.core.guarded_settings import GuardedSettings
 
 # A shortened step aims a little below the limit, so that rounding does not waste it.
@@ -16,8 +22,25 @@ _AIM = 0.9
 
 
 @dataclass(frozen=True)
+class GuardLoss:
+    """The mean loss of all guard examples, and that of each of their groups, if there are any."""
+
+    mean: float
+    groups: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, losses: torch.Tensor, groups: Mapping[str, Sequence[int]]) -> GuardLoss:
+        """Return the means of the examples' losses, given the places of every group's examples."""
+        means = {name: float(losses[list(places)].mean()) for name, places in groups.items()}
+        return cls(float(losses.mean()), means)
+
+
+NO_CEILING = GuardLoss(math.inf)
+
+
+@dataclass(frozen=True)
 class Verdict:
-    """The guard's decision on one candidate."""
+    """The guard's decision on one candidate; the figures are those of all guard examples."""
 
     before: float
     after: float
@@ -25,32 +48,63 @@ class Verdict:
     what: str = "guard loss"
     # Whether the limit is that of the whole stream, not of this request.
     of_stream: bool = False
+    # The verdicts on the groups; each of them has its name.
+    groups: tuple[Verdict, ...] = ()
+    group: str = ""
+
+    @property
+    def parts(self) -> tuple[Verdict, ...]:
+        """The verdict on all guard examples, without groups, then those on the groups."""
+        return (replace(self, groups=()), *self.groups)
 
     @property
     def accepted(self) -> bool:
-        """Whether the loss is finite and within its limit."""
-        return math.isfinite(self.after) and self.after <= self.limit
+        """Whether the loss is finite and within its limit, and so is that of every group."""
+        return not self._refused
 
     @property
     def reason(self) -> str:
-        """The verdict in words."""
-        if not math.isfinite(self.after):
-            return f"{self.what} would be {self.after}"
-        if math.isinf(self.limit):
-            return "guard off"
-        if self.accepted:
-            return f"{self.what} within tolerance"
-        rise = f"{self.what} would rise from {self.before:.4f} to {self.after:.4f}"
-        if self.of_stream:
-            limit = f"over the limit {self.limit:.4f} of the whole stream (drift_limit)"
+        """The verdict in words; a refusal names the part that is farthest over its limit."""
+        if not self._refused:
+            return "guard off" if math.isinf(self.limit) else f"{self.what} within tolerance"
+        worst = max(self._refused, key=lambda part: part._excess)
+        what = worst.what + in_group(worst.group)
+        if not math.isfinite(worst.after):
+            return f"{what} would be {worst.after}"
+        rise = f"{what} would rise from {worst.before:.4f} to {worst.after:.4f}"
+        if worst.of_stream:
+            limit = f"over the limit {worst.limit:.4f} of the whole stream (drift_limit)"
             return f"{rise}, {limit}. {MAKES_ROOM}"
-        return f"{rise}, over the limit {self.limit:.4f}"
+        return f"{rise}, over the limit {worst.limit:.4f}"
 
     def shrink(self, largest: float) -> float:
         """Return the share of a refused step to try next, at most `largest`.
 
-        It is accepted if the loss of a shorter step rises at most in proportion to its length.
+        It is accepted if the losses of a shorter step rise at most in proportion to its length.
         """
+        return min(part._shrink(largest) for part in self._refused)
+
+    def group_losses(self, before: GuardLoss) -> dict[str, dict[str, float]]:
+        """Return every group's loss before the request and after it, for the outcome."""
+        return {
+            part.group: {"before": before.groups[part.group], "after": part.after}
+            for part in self.groups
+        }
+
+    @property
+    def _refused(self) -> list[Verdict]:
+        return [
+            part
+            for part in self.parts
+            if not (math.isfinite(part.after) and part.after <= part.limit)
+        ]
+
+    @property
+    def _excess(self) -> float:
+        """The loss as a multiple of its limit."""
+        return self.after / self.limit if math.isfinite(self.after) and self.limit else math.inf
+
+    def _shrink(self, largest: float) -> float:
         rise, allowed = self.after - self.before, self.limit - self.before
         if not math.isfinite(rise) or rise <= 0:
             return largest
@@ -63,12 +117,23 @@ def guard_limit(before: float, relative: float, absolute: float) -> float:
 
 
 def judge(
-    before: float, after: float, settings: GuardedSettings, ceiling: float = math.inf
+    before: GuardLoss, after: GuardLoss, settings: GuardedSettings, ceiling: GuardLoss = NO_CEILING
 ) -> Verdict:
     """Return the guard's verdict on a request; `use_guard=False` accepts any finite loss.
 
     `ceiling` is the largest guard loss of the whole stream.
     """
+    groups = tuple(
+        replace(
+            _judge(loss, after.groups[name], settings, ceiling.groups.get(name, math.inf)),
+            group=name,
+        )
+        for name, loss in before.groups.items()
+    )
+    return replace(_judge(before.mean, after.mean, settings, ceiling.mean), groups=groups)
+
+
+def _judge(before: float, after: float, settings: GuardedSettings, ceiling: float) -> Verdict:
     if not settings.use_guard:
         return Verdict(before, after, math.inf)
     limit = guard_limit(before, settings.guard_relative, settings.guard_absolute)

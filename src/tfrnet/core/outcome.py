@@ -16,8 +16,9 @@ class Outcome:
     the counts of suppressed and dormant channels and the capacity are always the state's. Fields
     that a method does not have are None: sizes without a mask, retain loss without retain data.
 
-    `mask` says how strong the state's mask is, as `MaskStrength` has it. `checked` is whether the
-    guard could have rejected the request.
+    `guard_groups` are the losses `before` and `after` of each group of guard examples, if they name
+    any. `mask` says how strong the state's mask is, as `MaskStrength` has it. `checked` is whether
+    the guard could have rejected the request.
 
     `seconds` are by stage, with their `total`. `memory` is in bytes: `peak` while the request ran,
     `before` it began, and `state`, the size of what is committed. `details` is what a method adds.
@@ -49,6 +50,7 @@ class Outcome:
     seconds: Mapping[str, float] = field(default_factory=dict)
     memory: Mapping[str, int] = field(default_factory=dict)
     details: Mapping[str, Any] = field(default_factory=dict)
+    guard_groups: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     holdout: Mapping[str, Any] = field(default_factory=dict)
     audit: Mapping[str, Any] = field(default_factory=dict)
     answers: tuple[tuple[str, str, str], ...] = ()
@@ -62,7 +64,7 @@ class Outcome:
         """Return the record as plain JSON values; a number that is not finite becomes null."""
         values = asdict(self) | {"top_channels": list(self.top_channels)}
         del values["answers"]
-        for name in ("holdout", "audit"):
+        for name in ("guard_groups", "holdout", "audit"):
             if not values[name]:
                 del values[name]
         return _plain(values)

@@ -20,7 +20,9 @@ class Example:
 
     `join` stands between prompt and answer, unless there is white space already. `wrong_answers`
     are other answers to the prompt, if some are known; a method may compare the answer with them,
-    or put one in its place. Neither they nor `line`, the line in the file, count in comparisons.
+    or put one in its place. `group` is the kind of knowledge that it belongs to; of guard examples
+    each group is judged for itself. Neither these nor `line`, the line in the file, count in
+    comparisons.
     """
 
     prompt: str
@@ -29,6 +31,7 @@ class Example:
     join: str = " "
     line: int = field(default=0, compare=False)
     wrong_answers: tuple[str, ...] = field(default=(), compare=False)
+    group: str = field(default="", compare=False)
 
     @property
     def joined(self) -> str:
@@ -40,7 +43,7 @@ class Example:
     def to_dict(self) -> dict[str, Any]:
         """Return the example as in a JSON Lines file."""
         wrong = {"wrong_answers": list(self.wrong_answers)} if self.wrong_answers else {}
-        return self.words() | wrong
+        return self.words() | wrong | ({"group": self.group} if self.group else {})
 
     def words(self) -> dict[str, str]:
         """Return what the example says, without what may be known besides."""

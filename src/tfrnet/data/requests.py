@@ -35,15 +35,18 @@ def parse_example(value: Any, where: str, line: int = 0) -> Example:
     if not isinstance(value, dict):
         raise InputError(f"{where}: an example must be an object, not {_kind(value)}")
     keys = set(value)
-    if keys == {"text"}:
-        return Example("", _text(value["text"], "text", where), is_text=True, line=line)
-    if keys - {"join", "wrong_answers"} == {"prompt", "answer"}:
+    group = _group(value["group"], where) if "group" in keys else ""
+    if keys - {"group"} == {"text"}:
+        text = _text(value["text"], "text", where)
+        return Example("", text, is_text=True, line=line, group=group)
+    if keys - {"join", "wrong_answers", "group"} == {"prompt", "answer"}:
         return Example(
             _string(value["prompt"], "prompt", where),
             _text(value["answer"], "answer", where),
             join=_join(value.get("join", " "), where),
             line=line,
             wrong_answers=_texts(value.get("wrong_answers", []), "wrong_answers", where),
+            group=group,
         )
     found = ", ".join(printable(key) for key in sorted(keys)) or "nothing"
     raise InputError(f"{where}: an example has either prompt and answer, or text; found {found}")
@@ -59,13 +62,7 @@ def parse_request(value: Any, where: str) -> Request:
     identifier = value.get("id")
     if not isinstance(identifier, str) or not identifier.strip():
         raise InputError(f"{where}: a request needs an id, a non-empty text")
-    if not is_printable(identifier):
-        raise InputError(
-            f"{where}: the id {identifier[:MAX_ID_LENGTH]!r} has characters that cannot be "
-            "printed; leave out control characters, line ends and halves of surrogate pairs"
-        )
-    if len(identifier) > MAX_ID_LENGTH:
-        raise InputError(f"{where}: the id is longer than {MAX_ID_LENGTH} characters")
+    _refuse_unprintable(identifier, "id", where)
     examples = value.get("examples")
     if not isinstance(examples, list):
         raise InputError(f"{where}: examples must be a list, not {_kind(examples)}")
@@ -116,6 +113,7 @@ def read_examples(path: str | Path) -> list[Example]:
     ]
     if not examples:
         raise InputError(f"{path} contains no example")
+    _refuse_two_groups(examples, path)
     return examples
 
 
@@ -159,6 +157,28 @@ def places_apart(examples: Sequence[Example], others: Sequence[Example]) -> list
     return [place for place, example in enumerate(examples) if _words(example) not in known]
 
 
+def _refuse_two_groups(examples: Sequence[Example], path: str | Path) -> None:
+    known: dict[Example, Example] = {}
+    for example in examples:
+        first = known.setdefault(example, example)
+        if first.group != example.group:
+            raise InputError(
+                f"{path}:{example.line}: the same example is on line {first.line} with another "
+                "group; remove one of the two"
+            )
+
+
+def _refuse_unprintable(name: str, what: str, where: str) -> None:
+    """Raise if a name that is shown and kept is too long, or does not show as what it is."""
+    if not is_printable(name):
+        raise InputError(
+            f"{where}: the {what} {name[:MAX_ID_LENGTH]!r} has characters that cannot be "
+            "printed; leave out control characters, line ends and halves of surrogate pairs"
+        )
+    if len(name) > MAX_ID_LENGTH:
+        raise InputError(f"{where}: the {what} is longer than {MAX_ID_LENGTH} characters")
+
+
 def _lines(numbers: Sequence[int]) -> str:
     shown = ", ".join(map(str, numbers[:10])) + (", ..." if len(numbers) > 10 else "")
     return f"line{'s' if len(numbers) > 1 else ''} {shown}"
@@ -187,6 +207,12 @@ def _join(value: Any, where: str) -> str:
             f'{where}: join must be "" (the answer follows without a space) or " ", not {value!r}'
         )
     return str(value)
+
+
+def _group(value: Any, where: str) -> str:
+    name = _text(value, "group", where)
+    _refuse_unprintable(name, "group", where)
+    return name
 
 
 def _text(value: Any, name: str, where: str) -> str:

@@ -19,6 +19,23 @@ def sample_indices(population: int, size: int, *key: object) -> list[int]:
     return sorted(seeded_order(population, *key)[:size])
 
 
+def sample_by_group(groups: Sequence[str], size: int, *key: object) -> list[int]:
+    """Return `size` places, ascending, of one group after another in turn; with one group a sample.
+
+    A group gives up more than half of its places only when every group has given up half: what is
+    drawn from data may be missing there.
+    """
+    by_group: dict[str, list[int]] = {}
+    for place in seeded_order(len(groups), *key):
+        by_group.setdefault(groups[place], []).append(place)
+    halves = {name: (len(places) + 1) // 2 for name, places in by_group.items()}
+    names = sorted(by_group)
+    first = zip_longest(*(by_group[name][: halves[name]] for name in names))
+    rest = zip_longest(*(by_group[name][halves[name] :] for name in names))
+    turns = [place for turn in (*first, *rest) for place in turn if place is not None]
+    return sorted(turns[:size])
+
+
 def seeded_order(population: int, *key: object) -> list[int]:
     """Return the first `population` integers in the order of their hashes."""
     return sorted(range(population), key=lambda i: _rank((*key, i)))

@@ -45,6 +45,9 @@ class ExampleIn(_Strict):
     )
     text: str | None = None
     wrong_answers: list[str] | None = None
+    group: str | None = Field(
+        None, description="As in retain and guard data; without effect in a request."
+    )
 
 
 class RequestIn(_Strict):

@@ -32,6 +32,7 @@ _NICE = 3
 _TOLD = (
     *("outcome", "reason", "generation", "time", "method", "attempts"),
     *("forget_loss_before", "forget_loss_after", "guard_loss_before", "guard_loss_after"),
+    "guard_groups",
     *("retain_loss_before", "suppressed_now", "recovered", "dormant", "capacity"),
     *("mask", "checked", "guard_loss_untouched", "drift_limit", "holdout", "audit"),
     *("seconds", "state_before", "state_after", "hash"),

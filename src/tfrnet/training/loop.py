@@ -153,8 +153,9 @@ class GradientUnlearner(Unlearner[TensorState]):
             reason=f"{problem}; the last state was restored" if problem else verdict.reason,
             forget_loss_before=forget_before,
             forget_loss_after=forget_after,
-            guard_loss_before=guard_before,
+            guard_loss_before=guard_before.mean,
             guard_loss_after=verdict.after,
+            guard_groups=verdict.group_losses(guard_before),
             details={"steps": trained.steps} | self._details(reference),
         )
         return Proposal(state if accepted else self.state, outcome)

@@ -82,8 +82,9 @@ class Hush(Unlearner[TensorState]):
             reason=verdict.reason,
             forget_loss_before=forget_before,
             forget_loss_after=self._mean_loss(forget),
-            guard_loss_before=guard_before,
+            guard_loss_before=guard_before.mean,
             guard_loss_after=verdict.after,
+            guard_groups=verdict.group_losses(guard_before),
             top_channels=tuple(loudest[:128].tolist()),
         )
         state = TensorState({"mask": mask}) if verdict.accepted else self.state

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tfrnet.cli import options as opt
-from tfrnet.cli.audit_lines import gone_words, holdout_words
+from tfrnet.cli.audit_lines import gone_words, group_words, holdout_words, loss_words
 from tfrnet.cli.output import Output, short_record
 from tfrnet.core.outcome import verdict
 from tfrnet.masking.strength import MaskStrength
@@ -55,6 +55,8 @@ def _line(entry: dict[str, Any]) -> str:
     if entry["outcome"] == "rejected":
         return f"{text}{entry['reason']}"
     losses = f"forget loss {_loss(entry, 'forget_loss')}, guard loss {_loss(entry, 'guard_loss')}"
+    if groups := entry.get("guard_groups"):
+        losses += f" (by group: {group_words(groups)})"
     if audit := entry.get("audit"):
         losses += f", {gone_words(audit)}"
     if held_out := entry.get("holdout"):
@@ -67,6 +69,4 @@ def _line(entry: dict[str, Any]) -> str:
 
 
 def _loss(entry: dict[str, Any], name: str) -> str:
-    before, after = entry[f"{name}_before"], entry[f"{name}_after"]
-    shown = ["not finite" if value is None else f"{value:.3f}" for value in (before, after)]
-    return " -> ".join(shown)
+    return loss_words(entry[f"{name}_before"], entry[f"{name}_after"])

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tfrnet.core.cost import Account
+from tfrnet.core.guard import GuardLoss
 from tfrnet.core.outcome import Outcome
 from tfrnet.core.search_space import SearchSpace
 from tfrnet.core.stage import Report, StepReport
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
 TOP_CHANNELS = 128
 
-Update = Callable[[ChannelState, RiskScores, float, TrialModel, TFRConfig], Candidate]
+Update = Callable[[ChannelState, RiskScores, GuardLoss, TrialModel, TFRConfig], Candidate]
 
 _STEPS: dict[str, Update] = {
     "select": select_update,
@@ -278,6 +279,7 @@ class TFRNet(Unlearner[ChannelState]):
                 forget=forget,
                 retain=retain,
                 guard=self._guard_encoded,
+                guard_groups=self._guard_groups,
                 all_retain=self._usable(),
             ),
             options=self._options,
@@ -306,7 +308,7 @@ class TFRNet(Unlearner[ChannelState]):
         scores: RiskScores,
         candidate: Candidate,
         state: ChannelState,
-        guard_before: float,
+        guard_before: GuardLoss,
         forget_after: float,
     ) -> Outcome:
         threshold = self.config.dormant_threshold
@@ -319,8 +321,9 @@ class TFRNet(Unlearner[ChannelState]):
             forget_loss_before=scores.forget.loss,
             forget_loss_after=forget_after,
             retain_loss_before=scores.retain.loss,
-            guard_loss_before=guard_before,
+            guard_loss_before=guard_before.mean,
             guard_loss_after=candidate.verdict.after,
+            guard_groups=candidate.verdict.group_losses(guard_before),
             selected=candidate.suppressed.numel(),
             recovery_pool=candidate.pool,
             recovered=candidate.recovered,

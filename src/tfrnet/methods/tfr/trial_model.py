@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from tfrnet.core.cost import Account
 from tfrnet.core.errors import OVERFLOW_HINT, InputError
+from tfrnet.core.guard import GuardLoss
 from tfrnet.core.stage import StepReport
 from tfrnet.data.examples import Encoded
 from tfrnet.masking.mask import ChannelMask
@@ -26,12 +27,16 @@ from tfrnet.methods.tfr.scoring import (
 
 @dataclass(frozen=True, kw_only=True)
 class RequestExamples:
-    """The examples of one request; `retain` is a sample of `all_retain`."""
+    """The examples of one request; `retain` is a sample of `all_retain`.
+
+    `guard_groups` has the places of every group's examples in `guard`.
+    """
 
     name: str
     forget: list[Encoded]
     retain: list[Encoded]
     guard: list[Encoded]
+    guard_groups: Mapping[str, Sequence[int]]
     all_retain: list[Encoded]
 
 
@@ -49,7 +54,7 @@ class TrialModel:
     report: StepReport
     cost: Account
     # The largest guard loss of the whole stream.
-    ceiling: float = math.inf
+    ceiling: GuardLoss
 
     def scores(
         self, mask: torch.Tensor, ceiling: float = math.inf, keep_examples: bool = False
@@ -113,9 +118,13 @@ class TrialModel:
             self.report("checking the guard")
             return self.losses(self.examples.guard)
 
-    def guard_loss(self, mask: torch.Tensor) -> float:
+    def guard_loss(self, mask: torch.Tensor) -> GuardLoss:
         """Return the guard loss."""
-        return float(self.guard_losses(mask).mean())
+        return self.mean_guard_loss(self.guard_losses(mask))
+
+    def mean_guard_loss(self, losses: torch.Tensor) -> GuardLoss:
+        """Return the guard loss, given the losses of the guard examples."""
+        return GuardLoss.of(losses, self.examples.guard_groups)
 
 
 def _refuse_non_finite(scores: ChannelScores, what: str) -> None:

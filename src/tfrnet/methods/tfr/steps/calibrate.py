@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from tfrnet.core.guard import GuardLoss
 from tfrnet.core.stage import Report
 from tfrnet.data.examples import Encoded, tokens_apart
 from tfrnet.methods.tfr.config import TFRConfig
@@ -259,7 +260,7 @@ def calibrate_update(
     calibration: Calibration,
     state: ChannelState,
     scores: RiskScores,
-    guard_before: float,
+    guard_before: GuardLoss,
     model: TrialModel,
     config: TFRConfig,
 ) -> Candidate:

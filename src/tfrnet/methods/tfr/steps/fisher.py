@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import torch
 
-from tfrnet.core.guard import Verdict, guard_limit, judge
+from tfrnet.core.guard import GuardLoss, Verdict, guard_limit, judge
 from tfrnet.methods.tfr.config import TFRConfig
 from tfrnet.methods.tfr.scoring import ChannelScores
 from tfrnet.methods.tfr.state import ChannelState
@@ -22,7 +22,7 @@ from tfrnet.methods.tfr.trial_model import TrialModel
 def fisher_update(
     state: ChannelState,
     scores: RiskScores,
-    guard_before: float,
+    guard_before: GuardLoss,
     model: TrialModel,
     config: TFRConfig,
 ) -> Candidate:
@@ -44,12 +44,11 @@ def fisher_update(
         if forget.lowest_loss >= config.forget_ceiling:
             break
         direction = step_direction(forget, retain, fisher, config)
-        loss = verdict.after
         for _ in range(config.backtracks + 1):
             attempts += 1
             trial = lower(lowered, direction, size, config.dormant_threshold, config.max_sparsity)
             request = judge(guard_before, model.guard_loss(trial), config, model.ceiling)
-            tried = _of_step(request, loss, config)
+            tried = _of_step(request, verdict, config)
             if tried.accepted:
                 break
             size *= tried.shrink(config.backtrack_factor)
@@ -88,12 +87,19 @@ def step_direction(
     return fisher_direction(forget.gradient, gradient, fisher, config.fisher_damping, config.budget)
 
 
-def _of_step(request: Verdict, before: float, config: TFRConfig) -> Verdict:
-    """Return the verdict on one step, by the tighter of the step's and the request's limits."""
-    step_limit = guard_limit(before, config.step_guard, 0)
+def _of_step(request: Verdict, last: Verdict, config: TFRConfig) -> Verdict:
+    """Return the verdict on one step, by the tighter of the step's and the request's limits.
+
+    `last` is the verdict on the step before.
+    """
+    pairs = zip(request.groups, last.groups, strict=True)
+    own = replace(
+        request, before=last.after, groups=tuple(_of_step(*pair, config) for pair in pairs)
+    )
+    step_limit = guard_limit(last.after, config.step_guard, 0)
     if config.use_guard and step_limit < request.limit:
-        return Verdict(before, request.after, step_limit, "guard loss of one step")
-    return replace(request, before=before)
+        return replace(own, limit=step_limit, what="guard loss of one step", of_stream=False)
+    return own
 
 
 def running_fisher(previous: torch.Tensor, square: torch.Tensor, decay: float) -> torch.Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfrnet.core.guard import judge
+from tfrnet.core.guard import GuardLoss, judge
 from tfrnet.methods.tfr.config import TFRConfig
 from tfrnet.methods.tfr.state import ChannelState
 from tfrnet.methods.tfr.steps.common import Candidate, RiskScores, with_recovery
@@ -13,7 +13,7 @@ from tfrnet.methods.tfr.trial_model import TrialModel
 def select_update(
     state: ChannelState,
     scores: RiskScores,
-    guard_before: float,
+    guard_before: GuardLoss,
     model: TrialModel,
     config: TFRConfig,
 ) -> Candidate:

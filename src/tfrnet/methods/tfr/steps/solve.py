@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
-from tfrnet.core.guard import Verdict, judge
+from tfrnet.core.guard import GuardLoss, Verdict, judge
 from tfrnet.data.examples import Encoded
 from tfrnet.methods.tfr.config import TFRConfig
 from tfrnet.methods.tfr.scoring import ExampleGradients, Objective
@@ -46,7 +46,7 @@ _MOST_GIVEN_BACK = 2.0
 def solve_update(
     state: ChannelState,
     scores: RiskScores,
-    guard_before: float,
+    guard_before: GuardLoss,
     model: TrialModel,
     config: TFRConfig,
 ) -> Candidate:
@@ -105,7 +105,7 @@ class SolvedSteps:
         self,
         state: ChannelState,
         scores: RiskScores,
-        guard_before: float,
+        guard_before: GuardLoss,
         model: TrialModel,
         config: TFRConfig,
         *,
@@ -119,6 +119,7 @@ class SolvedSteps:
         self._cost = move_cost(self._fisher, config)
         self._pool = recovery_pool(state, scores, config)
         self.mask, self.attempts, self.reach = state.mask, 0, config.step_margin
+        self._guard_before = guard_before
         self.verdict = judge(guard_before, guard_before, config, model.ceiling)
 
     @property
@@ -137,7 +138,7 @@ class SolvedSteps:
         wanted = [*forget_rows(gradients, falls, config), *self._kept.rows(self.mask, restore)]
         with self._model.cost.time("solve"):
             move = solved_step(self.mask, wanted, self._cost, self._pool, config)
-        step = guarded_step(self.mask, move, self.verdict, self._model, config)
+        step = guarded_step(self.mask, move, self._guard_before, self.verdict, self._model, config)
         self.attempts += step.tries
         if step.verdict.accepted:
             self._kept.take_step(step.guard_losses)
@@ -149,7 +150,7 @@ class SolvedSteps:
 
     def begin_again(self) -> None:
         """Go back to where the request began; what was tried still counts."""
-        before = self.verdict.before
+        before = self._guard_before
         self.mask, self.reach = self._state.mask, self._config.step_margin
         self.verdict = judge(before, before, self._config, self._model.ceiling)
         self._kept.begin_again()
@@ -189,17 +190,25 @@ class Step:
 
 
 def guarded_step(
-    mask: torch.Tensor, move: torch.Tensor, now: Verdict, model: TrialModel, config: TFRConfig
+    mask: torch.Tensor,
+    move: torch.Tensor,
+    before: GuardLoss,
+    now: Verdict,
+    model: TrialModel,
+    config: TFRConfig,
 ) -> Step:
-    """Shorten a move until the guard accepts it or the tries are used up."""
+    """Shorten a move until the guard accepts it or the tries are used up.
+
+    `before` is the guard loss before the request, `now` the verdict on the mask as it is.
+    """
     share = 1.0
     for tries in range(1, config.backtracks + 2):
         trial = lower(mask, move, share, config.dormant_threshold, config.max_sparsity)
         losses = model.guard_losses(trial)
-        tried = judge(now.before, float(losses.mean()), config, model.ceiling)
+        tried = judge(before, model.mean_guard_loss(losses), config, model.ceiling)
         if tried.accepted or tries > config.backtracks:
             break
-        share *= _shorter(now.after, tried, config)
+        share *= _shorter(now, tried, config)
         model.report.again(tries + 1, tried.reason)
     return Step(trial, tried, losses, share, tries)
 
@@ -244,12 +253,19 @@ def solved_step(
 def _is_cheap(verdict: Verdict, config: TFRConfig) -> bool:
     if math.isinf(verdict.limit):
         return True
-    used = verdict.after - verdict.before
-    return used <= config.cheap_share * (verdict.limit - verdict.before)
+    return all(
+        part.after - part.before <= config.cheap_share * (part.limit - part.before)
+        for part in verdict.parts
+    )
 
 
-def _shorter(now: float, refused: Verdict, config: TFRConfig) -> float:
+def _shorter(now: Verdict, refused: Verdict, config: TFRConfig) -> float:
     """Return the share of a rejected step to try next, assuming a quadratic rise of the loss."""
+    pairs = zip(now.parts, refused.parts, strict=True)
+    return min(_share(start.after, part, config) for start, part in pairs if not part.accepted)
+
+
+def _share(now: float, refused: Verdict, config: TFRConfig) -> float:
     rise, allowed = refused.after - now, refused.limit - now
     if not math.isfinite(rise) or rise <= 0:
         return config.backtrack_factor
