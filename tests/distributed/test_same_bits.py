@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,30 @@ processes.shard = shard
     launcher.run(1, [*command, "--state", tmp_path / "whole"], output)
     assert tensors(tmp_path / "spread") == tensors(tmp_path / "whole")
     assert story(tmp_path / "spread") == story(tmp_path / "whole")
+
+
+@pytest.mark.slow
+def test_all_processes_agree_on_groups_of_the_guard(
+    launcher: Launcher, command: list[object], tmp_path: Path
+) -> None:
+    lines = [
+        replace(example, group="ab"[number % 2]).to_dict()
+        for number, example in enumerate(tiny.examples(8, 100))
+    ]
+    guard = tmp_path / "guard.jsonl"
+    guard.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    # So tight that steps are shortened, or refused, for one group or the other.
+    more = ["--preset", "deep", "--guard", guard, "--set=hold_guard=false"]
+    more += ["--set=guard_relative=0.001", "--set=guard_examples=8"]
+    states = [tmp_path / f"state{size}" for size in (1, 2)]
+    for size, state in enumerate(states, start=1):
+        ended = launcher.run(size, [*command, *more, "--state", state], tmp_path / f"output{size}")
+        assert [end.code in (0, 1) for end in ended] == [True] * size, ended[0].err
+    alone, shared = map(story, states)
+    assert shared == alone
+    assert tensors(states[1]) == tensors(states[0])
+    assert all(set(entry["guard_groups"]) == {"a", "b"} for entry in alone)
+    assert any(entry["attempts"] > 2 for entry in alone)
 
 
 def test_only_the_first_process_writes(
