@@ -214,7 +214,7 @@ def test_completions_go_on_while_a_request_is_worked_out(
         net = running.service.primary.session.unlearner
         before = running.complete(prompt).json()["choices"]
         arrived, go_on = threading.Event(), threading.Event()
-        real = net._mean_loss
+        real = net._losses
 
         def held(examples):
             net.mask.set(net.mask.values * 0.3)  # as tentative as can be
@@ -223,13 +223,13 @@ def test_completions_go_on_while_a_request_is_worked_out(
             net.mask.set(net.state.mask)
             return real(examples)
 
-        monkeypatch.setattr(net, "_mean_loss", held)
+        monkeypatch.setattr(net, "_losses", held)
         running.submit(request)
         assert arrived.wait(30)
         during = [running.complete(prompt) for _ in range(3)]
         assert running.show(request.id)["state"] == "in_progress"
         assert running.show(request.id)["stage"]
-        monkeypatch.setattr(net, "_mean_loss", real)
+        monkeypatch.setattr(net, "_losses", real)
         go_on.set()
         assert all(each.json()["choices"] == before for each in during)
         assert {each.headers["x-tfrnet-generation"] for each in during} == {"0"}
@@ -245,14 +245,14 @@ def test_a_request_that_takes_too_long_is_left_off_and_put_back(
         service = running.service
         net = service.primary.session.unlearner
         arrived, go_on = threading.Event(), threading.Event()
-        real = net._mean_loss
+        real = net._losses
 
         def held(examples):
             arrived.set()
             assert go_on.wait(30)
             return real(examples)
 
-        monkeypatch.setattr(net, "_mean_loss", held)
+        monkeypatch.setattr(net, "_losses", held)
         running.submit(request)
         assert arrived.wait(30)
         service.primary.stop(0.1)

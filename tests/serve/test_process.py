@@ -35,7 +35,7 @@ def endless(*arguments):
     print("in the pass", file=sys.stderr, flush=True)
     time.sleep(3600)
 
-Unlearner._mean_loss = endless
+Unlearner._losses = endless
 sys.exit(main())
 """
 FLOOD = 10_000

@@ -160,14 +160,14 @@ def test_a_stop_lets_the_request_in_hand_end(
 ) -> None:
     with primary(tmp_path / "state", tokenizer) as running:
         net = running.service.primary.session.unlearner
-        arrived, go_on, real = threading.Event(), threading.Event(), net._mean_loss
+        arrived, go_on, real = threading.Event(), threading.Event(), net._losses
 
         def held(examples: Any) -> Any:
             arrived.set()
             assert go_on.wait(30)
             return real(examples)
 
-        monkeypatch.setattr(net, "_mean_loss", held)
+        monkeypatch.setattr(net, "_losses", held)
         for request in REQUESTS[:2]:
             running.submit(request)
         assert arrived.wait(30)
