@@ -265,15 +265,13 @@ class Session:
             self._sync()
             raise
         if proposal.outcome.accepted:
-            self._warn_of_drift(proposal.outcome)
+            self._warn_of_drift(proposal.outcome.guard_loss_after)
         return proposal.outcome
 
-    def _warn_of_drift(self, outcome: Outcome) -> None:
-        after = {name: losses["after"] for name, losses in outcome.guard_groups.items()}
-        drifts = self.unlearner.drift(outcome.guard_loss_after), *self.unlearner.group_drifts(after)
-        for drift in drifts:
-            if drift and drift.warning:
-                warnings.warn(drift.warning, TfrnetWarning, stacklevel=3)
+    def _warn_of_drift(self, guard_loss: float) -> None:
+        drift = self.unlearner.drift(guard_loss)
+        if drift and drift.warning:
+            warnings.warn(drift.warning, TfrnetWarning, stacklevel=3)
 
     def run(
         self,

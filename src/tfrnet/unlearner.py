@@ -148,9 +148,8 @@ class Unlearner(ABC, Generic[S]):
             self._passes_for_data()
         self._guard_loss: GuardLoss | None = None
         self._counts_drift = False
-        # The guard loss of the untouched model, where the total drift counts from, and by group.
+        # The guard loss of the untouched model, where the total drift counts from.
         self.untouched_guard_loss: float | None = None
-        self._untouched_groups: Mapping[str, float] = {}
 
     # For methods to define
 
@@ -312,15 +311,6 @@ class Unlearner(ABC, Generic[S]):
         untouched = self.untouched_guard_loss
         return None if untouched is None else Drift(untouched, guard_loss, self.drift_limit)
 
-    def group_drifts(self, guard_losses: Mapping[str, float]) -> list[Drift]:
-        """Return the total drift of each group of guard examples at its loss, where it is known."""
-        untouched = self._untouched_groups
-        return [
-            Drift(untouched[name], loss, self.drift_limit, name)
-            for name, loss in guard_losses.items()
-            if name in untouched
-        ]
-
     @property
     def drift_limit(self) -> float | None:
         """The limit on the total drift, if one acts."""
@@ -405,44 +395,26 @@ class Unlearner(ABC, Generic[S]):
                 f"the guard loss is {now.mean} before the request, so nothing was changed; "
                 f"{OVERFLOW_HINT}"
             )
-        if self._counts_drift and not self._knows_untouched:
-            self._learn_untouched(now)
-        for drift in (self.drift(now.mean), *self.group_drifts(now.groups)):
-            if drift and drift.now > drift_ceiling(drift.untouched, drift.limit):
-                raise InputError(
-                    f"the drift limit is reached, so nothing was changed: {drift.words}. "
-                    f"{MAKES_ROOM}"
-                )
+        if self._counts_drift and self.untouched_guard_loss is None:
+            self.untouched_guard_loss = now.mean
+        if now.mean > self._drift_ceiling:
+            drift = self.drift(now.mean)
+            assert drift is not None
+            raise InputError(
+                f"the drift limit is reached, so nothing was changed: {drift.words}. {MAKES_ROOM}"
+            )
         return now
 
     def _measure_untouched(self, say: Report, account: Account) -> None:
         """Measure the untouched model's guard loss, unless the request's own check tells it."""
-        if self._counts_drift and not self._knows_untouched and not self.is_untouched:
+        if self._counts_drift and self.untouched_guard_loss is None and not self.is_untouched:
             with self.untouched():
-                self._learn_untouched(self._timed_guard_loss(say, account))
+                self.untouched_guard_loss = self._timed_guard_loss(say, account).mean
 
     @property
-    def _knows_untouched(self) -> bool:
-        """Whether the untouched model's guard loss is known, and by group if a limit asks for it.
-
-        No state keeps those of groups: which examples are in which is for the data to say.
-        """
-        groups = self._guard_groups if self.drift_limit is not None else ()
-        return self.untouched_guard_loss is not None and set(groups) <= set(self._untouched_groups)
-
-    def _learn_untouched(self, found: GuardLoss) -> None:
-        if self.untouched_guard_loss is None:
-            self.untouched_guard_loss = found.mean
-        self._untouched_groups = found.groups
-
-    @property
-    def _drift_ceiling(self) -> GuardLoss:
-        """The largest guard loss of the whole stream."""
-        limit = self.drift_limit
-        return GuardLoss(
-            drift_ceiling(self.untouched_guard_loss, limit),
-            {name: drift_ceiling(loss, limit) for name, loss in self._untouched_groups.items()},
-        )
+    def _drift_ceiling(self) -> float:
+        """The largest mean guard loss of the whole stream."""
+        return drift_ceiling(self.untouched_guard_loss, self.drift_limit)
 
     @property
     def _guard_groups(self) -> dict[str, list[int]]:

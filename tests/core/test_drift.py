@@ -37,15 +37,15 @@ def test_the_default_allows_twenty_requests_at_the_full_tolerance() -> None:
 
 def test_the_tighter_of_the_two_limits_decides() -> None:
     assert judge(GuardLoss(2.0), GuardLoss(2.09), STRICT).accepted
-    assert judge(GuardLoss(2.0), GuardLoss(2.09), STRICT, ceiling=GuardLoss(2.2)).accepted
-    refused = judge(GuardLoss(2.0), GuardLoss(2.09), STRICT, ceiling=GuardLoss(2.05))
+    assert judge(GuardLoss(2.0), GuardLoss(2.09), STRICT, ceiling=2.2).accepted
+    refused = judge(GuardLoss(2.0), GuardLoss(2.09), STRICT, ceiling=2.05)
     assert not refused.accepted
     assert "over the limit 2.0500 of the whole stream (drift_limit)" in refused.reason
     assert "tfrnet rollback" in refused.reason
-    by_request = judge(GuardLoss(2.0), GuardLoss(2.2), STRICT, ceiling=GuardLoss(2.15))
+    by_request = judge(GuardLoss(2.0), GuardLoss(2.2), STRICT, ceiling=2.15)
     assert by_request.reason.endswith("over the limit 2.1000")
     unguarded = SimpleNamespace(use_guard=False, guard_relative=0.05, guard_absolute=0.0)
-    assert judge(GuardLoss(2.0), GuardLoss(9.0), unguarded, ceiling=GuardLoss(2.0)).accepted
+    assert judge(GuardLoss(2.0), GuardLoss(9.0), unguarded, ceiling=2.0).accepted
 
 
 def test_no_limit_is_no_ceiling() -> None:

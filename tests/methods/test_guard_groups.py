@@ -11,12 +11,9 @@ import pytest
 import torch
 
 from tests import tiny
-from tfrnet.core.errors import InputError, TfrnetWarning
 from tfrnet.data.examples import Example
 from tfrnet.method import find_config, find_method
-from tfrnet.method_state import drift_of
 from tfrnet.session import Session
-from tfrnet.state.store import StateStore
 
 RETAIN = tiny.examples(12)
 FIRST, SECOND = tiny.requests(2)
@@ -191,45 +188,6 @@ def test_a_stream_in_pieces_ends_where_it_would_at_once(model, tmp_path: Path) -
             in_pieces.append(told(session.forget(request)))
             assert session.store.position.digest == digest or request is FIRST
     assert in_pieces == at_once
-
-
-def test_the_limit_of_the_whole_stream_holds_for_each_group(model, tmp_path: Path) -> None:
-    """Though no state has a group's first loss: the untouched model is measured again."""
-    folder = tmp_path / "state"
-    with open_session(model, folder, drift_limit=None) as session:
-        first = session.forget(FIRST)
-    assert first.accepted
-    drift = drift_of(StateStore.open(folder))
-    near = first.guard_groups["near"]
-    ratio = near["after"] / near["before"]
-    assert drift is not None and 1 < drift.ratio < ratio
-    # Between what all examples and what the group has drifted.
-    limit = (drift.ratio + ratio) / 2
-    with (
-        open_session(model, folder, drift_limit=limit) as session,
-        pytest.raises(
-            InputError, match=rf"changed: guard loss in group 'near' {ratio:.2f} times that of the"
-        ),
-    ):
-        session.forget(SECOND)
-    # The same state without groups may go on.
-    with open_session(model, folder, PLAIN, drift_limit=limit) as session:
-        assert session.forget(SECOND).guard_loss_before == first.guard_loss_after
-
-
-@pytest.mark.slow
-def test_a_group_that_comes_near_the_limit_is_warned_of(model, tmp_path: Path) -> None:
-    with open_session(model, tmp_path / "free", drift_limit=None) as session:
-        near = session.forget(FIRST).guard_groups["near"]
-    limit = 1 + (near["after"] / near["before"] - 1) / 0.9
-    with (
-        open_session(model, tmp_path / "state", drift_limit=limit) as session,
-        pytest.warns(TfrnetWarning) as caught,
-    ):
-        assert session.forget(FIRST).accepted
-    (warning,) = caught
-    assert "guard loss in group 'near'" in str(warning.message)
-    assert "90 % of drift_limit" in str(warning.message)
 
 
 def test_names_may_come_later_and_no_state_holds_them_but_in_its_ledger(

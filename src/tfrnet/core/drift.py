@@ -21,15 +21,11 @@ _WARN = 0.8
 
 @dataclass(frozen=True)
 class Drift:
-    """Where a state stands: its guard loss, that of the untouched model, and the limit.
-
-    With `group`, the losses are those of one group of the guard examples.
-    """
+    """Where a state stands: its guard loss, that of the untouched model, and the limit."""
 
     untouched: float
     now: float
     limit: float | None = None
-    group: str = ""
 
     @property
     def ratio(self) -> float:
@@ -48,8 +44,7 @@ class Drift:
     @property
     def words(self) -> str:
         """The drift and how much of its limit is used up."""
-        what = f"guard loss{in_group(self.group)}"
-        drift = f"{what} {self.ratio:.2f} times that of the untouched model"
+        drift = f"guard loss {self.ratio:.2f} times that of the untouched model"
         if self.used is None:
             return f"{drift}, no limit"
         return f"{drift}, {100 * self.used:.0f} % of drift_limit {self.limit:g} used up"
@@ -60,11 +55,6 @@ class Drift:
         if self.used is None or self.used < _WARN:
             return ""
         return f"total drift: {self.words}; requests beyond it are refused. {MAKES_ROOM}"
-
-
-def in_group(name: str) -> str:
-    """Return which group of the guard examples a loss is of; nothing if it is of all."""
-    return f" in group {name!r}" if name else ""
 
 
 def drift_ceiling(untouched: float | None, limit: float | None) -> float:

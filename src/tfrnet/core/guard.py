@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from tfrnet.core.drift import MAKES_ROOM, in_group
+from tfrnet.core.drift import MAKES_ROOM
 
 if TYPE_CHECKING:
     import torch
@@ -33,9 +33,6 @@ class GuardLoss:
         """Return the means of the examples' losses, given the places of every group's examples."""
         means = {name: float(losses[list(places)].mean()) for name, places in groups.items()}
         return cls(float(losses.mean()), means)
-
-
-NO_CEILING = GuardLoss(math.inf)
 
 
 @dataclass(frozen=True)
@@ -68,7 +65,7 @@ class Verdict:
         if not self._refused:
             return "guard off" if math.isinf(self.limit) else f"{self.what} within tolerance"
         worst = max(self._refused, key=lambda part: part._excess)
-        what = worst.what + in_group(worst.group)
+        what = worst.what + (f" in group {worst.group!r}" if worst.group else "")
         if not math.isfinite(worst.after):
             return f"{what} would be {worst.after}"
         rise = f"{what} would rise from {worst.before:.4f} to {worst.after:.4f}"
@@ -117,23 +114,23 @@ def guard_limit(before: float, relative: float, absolute: float) -> float:
 
 
 def judge(
-    before: GuardLoss, after: GuardLoss, settings: GuardedSettings, ceiling: GuardLoss = NO_CEILING
+    before: GuardLoss, after: GuardLoss, settings: GuardedSettings, ceiling: float = math.inf
 ) -> Verdict:
     """Return the guard's verdict on a request; `use_guard=False` accepts any finite loss.
 
-    `ceiling` is the largest guard loss of the whole stream.
+    `ceiling` is the largest mean guard loss of the whole stream. No group has one: of a loss near
+    0, as that of a group may be, every multiple is too little.
     """
     groups = tuple(
-        replace(
-            _judge(loss, after.groups[name], settings, ceiling.groups.get(name, math.inf)),
-            group=name,
-        )
+        replace(_judge(loss, after.groups[name], settings), group=name)
         for name, loss in before.groups.items()
     )
-    return replace(_judge(before.mean, after.mean, settings, ceiling.mean), groups=groups)
+    return replace(_judge(before.mean, after.mean, settings, ceiling), groups=groups)
 
 
-def _judge(before: float, after: float, settings: GuardedSettings, ceiling: float) -> Verdict:
+def _judge(
+    before: float, after: float, settings: GuardedSettings, ceiling: float = math.inf
+) -> Verdict:
     if not settings.use_guard:
         return Verdict(before, after, math.inf)
     limit = guard_limit(before, settings.guard_relative, settings.guard_absolute)

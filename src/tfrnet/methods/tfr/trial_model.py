@@ -53,8 +53,8 @@ class TrialModel:
     losses: Callable[[list[Encoded]], torch.Tensor]
     report: StepReport
     cost: Account
-    # The largest guard loss of the whole stream.
-    ceiling: GuardLoss
+    # The largest mean guard loss of the whole stream.
+    ceiling: float = math.inf
 
     def scores(
         self, mask: torch.Tensor, ceiling: float = math.inf, keep_examples: bool = False
