@@ -190,6 +190,7 @@ def test_a_stream_in_pieces_ends_where_it_would_at_once(model, tmp_path: Path) -
     assert in_pieces == at_once
 
 
+@pytest.mark.slow
 def test_names_may_come_later_and_no_state_holds_them_but_in_its_ledger(
     model, tmp_path: Path
 ) -> None:
