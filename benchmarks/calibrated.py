@@ -222,16 +222,16 @@ def _stream(settings: Row, stream: str, seed: int) -> Row:
     )
     split = make_split(stream, seed, Source("folder", _options.data_dir), sizes)
     if oracle:
-        return _measure(loaded, split)
+        return measure(loaded, split, _options.batch_size)
     guard = [item.example() for v in split.guard.values() for item in v[: len(v) // 2]]
     fresh = [item.example() for v in split.guard.values() for item in v[len(v) // 2 :]]
-    points = [_measure(loaded, split) | {"request": 0}]
+    points = [measure(loaded, split, _options.batch_size) | {"request": 0}]
     going = _Going(loaded, settings, seed, split.retain_examples(), guard, fresh)
     try:
         for number, request in enumerate(split.requests(), 1):
             going.take(request)
             if number % every == 0 or number == requests:
-                points.append(_measure(loaded, split) | {"request": number})
+                points.append(measure(loaded, split, _options.batch_size) | {"request": number})
                 going.measure_fresh()
             if time.time() > _deadline:
                 break
@@ -300,8 +300,9 @@ def _mean(values: Any) -> float:
     return sum(numbers) / len(numbers)
 
 
-def _measure(loaded: LoadedModel, split: Split) -> Row:
-    evaluator = Evaluator(loaded, 4 * _options.batch_size)
+def measure(loaded: LoadedModel, split: Split, batch_size: int) -> Row:
+    """Return what a model gets right of a stream's items, by request, and of held-out ones."""
+    evaluator = Evaluator(loaded, 4 * batch_size)
     result = evaluate_task(evaluator, find_task(split.forget_task), split.forget, "forget")
     known = {sample["key"]: sample for sample in result.samples}
     right = [bool(known[item.key]["correct"]) for item in split.forget]
@@ -316,6 +317,7 @@ def _measure(loaded: LoadedModel, split: Split) -> Row:
     return {
         "forget": 100 * sum(fixed) / len(fixed),
         "by_request": [100 * sum(right[i : i + size]) / size for i in cuts],
+        "right": [right[i : i + size] for i in cuts],
         "losses": [losses[i : i + size] for i in cuts],
         "heldout": {name: found.accuracy for name, found in heldout.items()},
         "heldout_nats": {
