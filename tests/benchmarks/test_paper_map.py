@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from benchmarks.paper_map import cells_of, compare, heldout_change, label_of, run_together
+from benchmarks import paper_map_figure as figure
+from benchmarks.default_table import STREAMS
+from benchmarks.paper_map import BUDGETS, cells_of, compare, heldout_change, label_of, run_together
+from benchmarks.paper_map import GUARDS as GUARDS_OF_THE_MAP
 from tests import tiny
 from tfrnet.methods.tfr.config import TFRConfig
 from tfrnet.methods.tfr.model import TFRNet
+from tfrnet_bench.figures.style import figure_style
 
 # Each of them decides otherwise on some request.
 GUARDS = (0.0, 0.0015, 1.0)
@@ -47,7 +52,7 @@ def test_when_it_is_late_all_end_after_the_same_request():
     assert sorted(guard for course in courses for guard in course.guards) == sorted(GUARDS)
 
 
-def measured(right: list[list[bool]], heldout: dict[str, float]) -> dict:
+def measured(right: list[list[bool]], heldout: dict[str, float]) -> dict[str, Any]:
     return {"right": right, "losses": [[1.0, 3.0]] * len(right), "heldout": heldout}
 
 
@@ -81,3 +86,72 @@ def test_results_name_a_model_without_its_folder():
         "gemma3-tasks",
         "smollm2-135m",
     ]
+
+
+# The tables and the figure
+
+
+def cell(model: str, stream: str, budget: int, guard: float, **changes: Any) -> dict[str, Any]:
+    known = {"items": 160, "right": [50.0, 30.0], "known": 80, "forgotten": 40.0}
+    return {
+        "model": model,
+        "knowledge": "natural",
+        "task": stream,
+        "budget": budget,
+        "guard_relative": guard,
+        "requests": 20,
+        "accepted": 2,
+        "accepted_at": [1, 3],
+        "selected": [128, 128, 0],
+        "channels": 1000,
+        "dormant": 25,
+        "guard_rises": [1.1, 1.5],
+        "guard_first": 2.0,
+        "guard_last": 3.0,
+        "requested": known,
+        "never": known,
+        "heldout": {"a": [60.0, 50.0]},
+        **changes,
+    }
+
+
+def every_cell(model: str) -> list[dict[str, Any]]:
+    return [
+        cell(model, stream, budget, guard)
+        for stream in STREAMS
+        for budget in BUDGETS
+        for guard in GUARDS_OF_THE_MAP
+    ]
+
+
+def test_the_papers_setting_has_a_line_for_each_model_and_stream():
+    few = {"items": 80, "right": [5.0, 0.0], "known": 4, "forgotten": 100.0}
+    rows = [
+        cell("small", "boolq", 128, 0.05, never=few),
+        cell("small", "boolq", 128, 0.2, dormant=999),
+    ]
+    *_, line = figure.paper_table(rows).splitlines()
+    assert line == (
+        "| small | natural | boolq | 80 of 160 | 2 of 20 | x1.30 | 25 (2.50 %) | 40 % | - | -10.0 |"
+    )
+
+
+def test_requests_that_suppressed_nothing_did_not_act():
+    row = cell("small", "boolq", 128, 0.05)
+    assert (row["accepted"], figure.acted(row)) == (2, 1)
+    *_, line = figure.tolerance_table([row]).splitlines()
+    assert line == "| small | natural | 5 % | 128 | 2 | 1 | 40 % | 40 % | -10.0 | x1.50 |"
+
+
+def test_the_figure_says_of_every_cell_how_many_were_accepted():
+    rows = every_cell("small")[1:] + every_cell("large")
+    rows[-1] = rows[-1] | {"accepted": 17}
+    with figure_style():
+        drawn = figure.draw(rows)
+    panels = [axes for axes in drawn.axes if axes.images]
+    assert len(panels) == 2 * len(STREAMS)
+    words = [text.get_text() for axes in panels for text in axes.texts]
+    assert len(words) == len(rows) + 1
+    assert words[0] == "not\nrun"
+    assert words[1] == "2 of 20\n40 | 40\n-10"
+    assert words[-1] == "17 of 20\n40 | 40\n-10"
