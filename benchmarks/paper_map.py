@@ -51,7 +51,7 @@ GUARDS = (0.05, 0.2, 1.0)
 KEY = ("model", "task", "seed", "budget", "guard_relative")
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Run the cells and print a line for each."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("results", type=Path)
@@ -74,7 +74,7 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--seconds", type=float, default=540, help="when requests stop")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     deadline = time.time() + options.seconds
     for _, name in options.model:
         model_folder(name)  # once, before all workers convert it at the same time

@@ -10,9 +10,18 @@ import torch
 
 from benchmarks import paper_map_figure as figure
 from benchmarks.default_table import STREAMS
-from benchmarks.paper_map import BUDGETS, cells_of, compare, heldout_change, label_of, run_together
+from benchmarks.paper_map import (
+    BUDGETS,
+    cells_of,
+    compare,
+    heldout_change,
+    label_of,
+    main,
+    run_together,
+)
 from benchmarks.paper_map import GUARDS as GUARDS_OF_THE_MAP
 from tests import tiny
+from tests.datasets import made_up_folder
 from tfrnet.methods.tfr.config import TFRConfig
 from tfrnet.methods.tfr.model import TFRNet
 from tfrnet_bench.figures.style import figure_style
@@ -86,6 +95,25 @@ def test_results_name_a_model_without_its_folder():
         "gemma3-tasks",
         "smollm2-135m",
     ]
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_with_the_cells_that_are_missing(tiny_folder: Path, tmp_path: Path, capsys):
+    data = made_up_folder(tmp_path / "data", 300)
+    path = tmp_path / "cells.jsonl"
+    given = [str(path), "--data-dir", str(data), "--model", f"natural={tiny_folder}"]
+    sizes = ["--requests", "2", "--spare", "1", "--heldout", "2", "--device", "cpu"]
+    asked = [*given, *sizes, "--streams", "openbookqa", "--budgets", "32", "--guards", "0.05"]
+    main(asked)
+    first = path.read_text()
+    main([*asked, "1.0"])
+    assert path.read_text().startswith(first)
+    rows = cells_of(path)
+    assert [row["guard_relative"] for row in rows] == [0.05, 1.0]
+    assert {row["model"] for row in rows} == {tiny_folder.name}
+    assert [row["requested"]["items"] for row in rows] == [16, 16]
+    assert [row["never"]["items"] for row in rows] == [8, 8]
+    assert len(capsys.readouterr().out.splitlines()) == 2
 
 
 # The tables and the figure
