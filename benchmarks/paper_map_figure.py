@@ -5,23 +5,29 @@ python -m benchmarks.paper_map_figure
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import fmean, median
+from statistics import median
 from typing import Any
 
+from matplotlib import colormaps
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from scipy.stats import fisher_exact
 
 from benchmarks.default_table import FOLDER, STREAMS, Row, read_cells
 from benchmarks.neighbours_table import table
 from benchmarks.paper_map import BUDGETS, GUARDS, heldout_change
 from tfrnet.methods.tfr.config import TFRConfig
-from tfrnet_bench.figures.style import BLACK, GREY, figure_style, new_figure, save
+from tfrnet_bench.figures.style import BLACK, figure_style, new_figure, save
 
 CELLS = "paper-map"
 # Of fewer known items a share says nothing.
 FEWEST_KNOWN = 10
 _PAPER = TFRConfig.paper()
+# Above this share the words are white.
+_DARK = 55
 
 
 def models_of(rows: Sequence[Row]) -> list[tuple[str, str]]:
@@ -50,72 +56,88 @@ def excess(row: Row) -> float | None:
     return None if requested is None or never is None else requested - never
 
 
+def chance(row: Row) -> float:
+    """Return how likely so large an excess is by chance (Fisher's exact test, one-sided)."""
+    counts = []
+    for part in (row["requested"], row["never"]):
+        forgotten = round(part["known"] * (part["forgotten"] or 0) / 100)
+        counts.append([forgotten, part["known"] - forgotten])
+    return float(fisher_exact(counts, alternative="greater").pvalue)
+
+
 def acted(row: Row) -> int:
     """Return how many accepted requests suppressed a channel."""
     return sum(row["selected"][number - 1] > 0 for number in row["accepted_at"])
 
 
+def rise(row: Row) -> float:
+    """Return the median of what candidates would multiply the guard loss by."""
+    return median(row["guard_rises"])
+
+
 def paper_table(rows: Sequence[Row]) -> str:
-    """Return a line for each model and stream with the paper's budget and tolerance."""
-    head = (
-        "model, knowledge, stream, known, accepted, a candidate's guard loss, dormant, forgotten, "
-        "never requested, held out"
-    )
-    cells = (
-        cell_of(rows, model, stream, _PAPER.budget, _PAPER.guard_relative)
-        for model, _ in models_of(rows)
-        for stream in STREAMS
-    )
-    return table(
-        head,
-        [
-            (
-                *(row["model"], row["knowledge"], row["task"]),
-                f"{row['requested']['known']} of {row['requested']['items']}",
-                f"{row['accepted']} of {row['requests']}",
-                f"x{median(row['guard_rises']):.2f}",
-                f"{row['dormant']:,} ({100 * row['dormant'] / row['channels']:.2f} %)",
-                _percent(share(row, "requested")),
-                _percent(share(row, "never")),
-                f"{heldout_change(row):+.1f}",
-            )
-            for row in cells
-            if row
-        ],
-    )
+    """Return a line for each model and stream at the paper's tolerance: its budget and a quarter.
 
-
-def tolerance_table(rows: Sequence[Row]) -> str:
-    """Return a line for each model, tolerance and budget: sums and means over the streams."""
+    The rise in nats is from the untouched model, so it is left out where a request was accepted.
+    """
     lines = []
     for model, knowledge in models_of(rows):
-        for guard in GUARDS:
-            for budget in BUDGETS:
-                found = (cell_of(rows, model, stream, budget, guard) for stream in STREAMS)
-                own = [row for row in found if row]
-                if not own:
-                    continue
-                # Where nothing is known there is nothing to compare.
-                known = [row for row in own if excess(row) is not None]
-                lines.append(
-                    (
-                        *(model, knowledge, f"{100 * guard:.0f} %", budget),
-                        " / ".join(str(row["accepted"]) for row in own),
-                        " / ".join(str(acted(row)) for row in own),
-                        *(_mean_share(known, part) for part in ("requested", "never")),
-                        f"{fmean(map(heldout_change, own)):+.1f}",
-                        f"x{fmean(row['guard_last'] / row['guard_first'] for row in own):.2f}",
-                    )
+        for stream in STREAMS:
+            paper, quarter = (
+                cell_of(rows, model, stream, budget, _PAPER.guard_relative)
+                for budget in (_PAPER.budget, BUDGETS[0])
+            )
+            if not paper or not quarter:
+                continue
+            first, times = paper["guard_first"], rise(paper)
+            lines.append(
+                (
+                    *(model, knowledge, stream),
+                    f"{paper['requested']['known']} of {paper['requested']['items']}",
+                    f"{first:.2f}",
+                    "-" if paper["accepted"] else f"+{first * (times - 1):.1f} (x{times:.2f})",
+                    f"{paper['accepted']} of {paper['requests']}",
+                    f"x{rise(quarter):.2f}",
+                    f"{quarter['accepted']} of {quarter['requests']}",
                 )
+            )
     return table(
-        "model, knowledge, tolerance, budget, accepted, acted, forgotten, never requested, "
-        "held out, guard loss",
+        f"model, knowledge, stream, known, guard loss, candidate of {_PAPER.budget}, accepted, "
+        f"candidate of {BUDGETS[0]}, accepted",
         lines,
     )
 
 
-def _mean_share(rows: Sequence[Row], part: str) -> str:
-    return _percent(fmean(row[part]["forgotten"] for row in rows) if rows else None)
+def comparable(rows: Sequence[Row]) -> list[Row]:
+    """Return the cells that accepted a request and knew enough, in the figure's order."""
+    places = [
+        (model, stream, budget, guard)
+        for model, _ in models_of(rows)
+        for stream in STREAMS
+        for budget in BUDGETS
+        for guard in GUARDS
+    ]
+    found = [cell_of(rows, *place) for place in places]
+    return [row for row in found if row and row["accepted"] and excess(row) is not None]
+
+
+def accepted_table(rows: Sequence[Row]) -> str:
+    """Return a line for each cell that accepted a request and knew enough."""
+    return table(
+        "model, stream, budget, tolerance, accepted, dormant, forgotten, never requested, p, "
+        "held out, guard loss",
+        [
+            (
+                *(row["model"], row["task"], row["budget"], f"{100 * row['guard_relative']:.0f} %"),
+                *(f"{row['accepted']} of {row['requests']}", f"{row['dormant']:,}"),
+                *(_percent(share(row, part)) for part in ("requested", "never")),
+                f"{chance(row):.2f}",
+                f"{heldout_change(row):+.1f}",
+                f"x{row['guard_last'] / row['guard_first']:.2f}",
+            )
+            for row in comparable(rows)
+        ],
+    )
 
 
 def _percent(value: float | None) -> str:
@@ -136,52 +158,52 @@ def draw(rows: Sequence[Row]) -> Figure:
     for axes in panels[-1]:
         axes.set_xlabel("budget, channels a request")
     image = panels[0, 0].images[0]
-    figure.colorbar(
-        image, ax=panels, label="known requested items forgotten, %", shrink=0.5, aspect=30
-    )
+    figure.colorbar(image, ax=panels, label="requests accepted, %", shrink=0.5, aspect=30)
     return figure
 
 
 def _draw_panel(axes: Any, rows: Sequence[Row], model: str, stream: str) -> None:
-    from matplotlib import colormaps
-
-    cells = [[cell_of(rows, model, stream, b, guard) for b in BUDGETS] for guard in GUARDS]
-    shares = [[share(row, "requested") if row else None for row in line] for line in cells]
-    values = [[float("nan") if each is None else each for each in line] for line in shares]
+    measured = {row["budget"] for row in rows if (row["model"], row["task"]) == (model, stream)}
+    budgets = [budget for budget in BUDGETS if budget in measured]
+    cells = [[cell_of(rows, model, stream, b, guard) for b in budgets] for guard in GUARDS]
+    shares = [
+        [100 * row["accepted"] / row["requests"] if row else math.nan for row in line]
+        for line in cells
+    ]
     colours = colormaps["YlGnBu"].with_extremes(bad="#EEEEEE")
-    axes.imshow(values, origin="lower", aspect="auto", vmin=0, vmax=100, cmap=colours)
+    axes.imshow(shares, origin="lower", aspect="auto", vmin=0, vmax=100, cmap=colours)
     for y, line in enumerate(cells):
         for x, row in enumerate(line):
-            dark = (shares[y][x] or 0) > 55
-            words = words_of(row) if row else "not\nrun"
             axes.text(
-                *(x, y, words),
+                *(x, y, words_of(row) if row else "not run"),
                 ha="center",
                 va="center",
-                fontsize=6.5,
+                fontsize=7,
                 linespacing=1.1,
-                color="white" if dark else BLACK if row else GREY,
+                color="white" if shares[y][x] > _DARK else BLACK,
             )
-    axes.set_xticks(range(len(BUDGETS)), [str(budget) for budget in BUDGETS])
+    axes.set_xticks(range(len(budgets)), [str(budget) for budget in budgets])
     axes.set_yticks(range(len(GUARDS)), [f"{100 * guard:.0f} %" for guard in GUARDS])
     axes.tick_params(length=0)
-    paper = (BUDGETS.index(_PAPER.budget or 0) - 0.5, GUARDS.index(_PAPER.guard_relative) - 0.5)
-    from matplotlib.patches import Rectangle
-
-    axes.add_patch(Rectangle(paper, 1, 1, fill=False, edgecolor=BLACK, linewidth=1.4))
+    if _PAPER.budget in budgets:
+        corner = budgets.index(_PAPER.budget) - 0.5, GUARDS.index(_PAPER.guard_relative) - 0.5
+        axes.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=BLACK, linewidth=1.6))
 
 
 def words_of(row: Row) -> str:
-    """Return what a cell of the figure says: accepted, forgotten and never requested, held out."""
+    """Return what a cell of the figure says: accepted; forgotten and never requested; held out."""
+    accepted = f"{row['accepted']} of {row['requests']}"
+    if not row["accepted"]:
+        return accepted
     shares = (share(row, part) for part in ("requested", "never"))
     forgotten = " | ".join("-" if each is None else f"{each:.0f}" for each in shares)
-    return f"{row['accepted']} of {row['requests']}\n{forgotten}\n{heldout_change(row):+.0f}"
+    return f"{accepted}\n{forgotten}\n{heldout_change(row):+.0f}"
 
 
 def main(folder: Path = FOLDER) -> None:
     """Print the tables and write the figure."""
     rows = read_cells(CELLS)
-    print(paper_table(rows), tolerance_table(rows), sep="\n\n")
+    print(paper_table(rows), accepted_table(rows), sep="\n\n")
     with figure_style():
         save(draw(rows), folder, CELLS)
 
