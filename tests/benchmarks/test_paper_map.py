@@ -28,7 +28,7 @@ from tfrnet_bench.figures.style import figure_style
 
 # Each of them decides otherwise on some request.
 GUARDS = (0.0, 0.0015, 1.0)
-REQUESTS = tiny.requests(5)
+REQUESTS = tiny.requests(4)
 
 
 def make_net(guard: float) -> TFRNet:
