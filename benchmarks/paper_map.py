@@ -29,7 +29,7 @@ from typing import Any
 import torch
 
 from benchmarks.calibrated import measure
-from tfrnet.core.guard import judge
+from tfrnet.core.guard import GuardLoss, judge
 from tfrnet.data.protocol import STREAMS, Sizes, Split, make_split
 from tfrnet.data.requests import Request
 from tfrnet.data.sources import Source
@@ -268,7 +268,7 @@ def _next_request(net: TFRNet, course: Course, number: int, request: Request) ->
     net._guard_loss = course.guard_losses[-1] if course.guard_losses else None
     proposal = net.propose(request)
     outcome = proposal.outcome
-    before, after = outcome.guard_loss_before, outcome.guard_loss_after
+    before, after = map(GuardLoss, (outcome.guard_loss_before, outcome.guard_loss_after))
     agreeing = {
         guard
         for guard in course.guards
