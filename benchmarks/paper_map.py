@@ -268,12 +268,12 @@ def _next_request(net: TFRNet, course: Course, number: int, request: Request) ->
     net._guard_loss = course.guard_losses[-1] if course.guard_losses else None
     proposal = net.propose(request)
     outcome = proposal.outcome
-    before, after = map(GuardLoss, (outcome.guard_loss_before, outcome.guard_loss_after))
+    before, after = outcome.guard_loss_before, outcome.guard_loss_after
+    losses = GuardLoss(before), GuardLoss(after)
     agreeing = {
         guard
         for guard in course.guards
-        if outcome.accepted
-        and judge(before, after, replace(net.config, guard_relative=guard)).accepted
+        if outcome.accepted and judge(*losses, replace(net.config, guard_relative=guard)).accepted
     }
     for accepted in (True, False):
         guards = tuple(guard for guard in course.guards if (guard in agreeing) == accepted)
