@@ -265,7 +265,7 @@ def _next_request(net: TFRNet, course: Course, number: int, request: Request) ->
     net.restore(course.state)
     net.requests_seen = number
     # Known from the request before; measuring it again would take a third of the time.
-    net._guard_loss = course.guard_losses[-1] if course.guard_losses else None
+    net._guard_loss = GuardLoss(course.guard_losses[-1]) if course.guard_losses else None
     proposal = net.propose(request)
     outcome = proposal.outcome
     before, after = outcome.guard_loss_before, outcome.guard_loss_after

@@ -39,5 +39,7 @@ def test_the_default_is_what_was_measured() -> None:
     since |= {"own_symbols": True}
     # As does this where no number has more than four digits.
     since |= {"every_digit": True}
+    # And what wrong answers that a request names change: test_wrong_answers.py.
+    since |= {"use_wrong_answers": True}
     assert method_of(settings | since)[1] == TFRConfig()
     assert max(cell["guard_last"] / cell["guard_first"] for cell in LAST) < 3

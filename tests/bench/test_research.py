@@ -13,8 +13,9 @@ from tfrnet_bench.search.rows import read_rows
 
 ROOT = Path(__file__).parents[2]
 RUNS = ROOT / "benchmarks" / "results" / "research"
-# These have pages of their own: test_calibrated.py, test_default.py, test_limits.py,
-# test_main_table.py, test_neighbours.py, test_witness.py.
+# These have pages of their own, by test_calibrated.py, test_default.py, test_limits.py,
+# test_main_table.py, test_neighbours.py, test_paper_rule.py, test_witness.py and
+# test_wrong_answers.py.
 OWN_PAGE = {
     "calibrated.jsonl",
     "calibrated-leads.jsonl",
@@ -24,10 +25,13 @@ OWN_PAGE = {
     "default-report.jsonl",
     "gemma.jsonl",
     "limits.jsonl",
+    "long-numbers.jsonl",
     "neighbours.jsonl",
     "own-symbols.jsonl",
+    "paper-map.jsonl",
     "tuned-rivals.jsonl",
     "witness.jsonl",
+    "wrong-answers.jsonl",
 }
 LOG = (ROOT / "benchmarks" / "notebook" / "research.md").read_text()
 
