@@ -22,25 +22,22 @@ def whole(rows: Sequence[Row], method: str, stream: str) -> list[Row]:
 
 def scores_table(rows: Sequence[Row]) -> str:
     """Return a line for each method: the honest score and the paper's, means over seeds."""
-    lines = []
-    for method in METHODS:
-        cells = [whole(rows, method, stream) for stream in STREAMS]
-        honest, paper = (
-            [fmean(row[name] for row in own) for own in cells] for name in ("honest", "trade_off")
-        )
-        lines.append(
-            (
-                *(method, f"{fmean(honest):.1f}"),
-                *(
-                    f"{mean(own, 'honest', '.1f')} ({mean(own, 'forgetting')}, "
-                    f"{mean(own, 'keeping')})"
-                    for own in cells
-                ),
-                f"{fmean(paper):.1f}",
-                " / ".join(str(len(own)) for own in cells),
-            )
-        )
+    lines = [(method, *scores_of(rows, method)) for method in METHODS]
     return table("method, honest, arithmetic, OpenBookQA, BoolQ, paper's, seeds", lines)
+
+
+def scores_of(rows: Sequence[Row], method: str) -> list[str]:
+    """Return a method's honest score, in all and by stream, the paper's, and how many seeds ran."""
+    cells = [whole(rows, method, stream) for stream in STREAMS]
+    honest, paper = (
+        fmean(fmean(row[name] for row in own) for own in cells) for name in ("honest", "trade_off")
+    )
+    by_stream = [
+        f"{mean(own, 'honest', '.1f')} ({mean(own, 'forgetting')}, {mean(own, 'keeping')})"
+        for own in cells
+    ]
+    seeds = " / ".join(str(len(own)) for own in cells)
+    return [f"{honest:.1f}", *by_stream, f"{paper:.1f}", seeds]
 
 
 def side_table(rows: Sequence[Row]) -> str:

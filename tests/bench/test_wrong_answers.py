@@ -14,6 +14,7 @@ from tfrnet_bench.constants import FIRST_TUNING_SEED
 
 NOTEBOOK = Path(__file__).parents[2] / "benchmarks" / "notebook"
 PAGE = " ".join((NOTEBOOK / "wrong-answers.md").read_text().split())
+RESULTS = (NOTEBOOK.parents[1] / "docs" / "results.md").read_text()
 GEMMA_PAGE = (NOTEBOOK / "gemma.md").read_text()
 CELLS, GEMMA = read_cells("wrong-answers"), read_cells("gemma")
 
@@ -75,6 +76,20 @@ def test_on_gemma_the_default_is_ahead_of_the_other_methods_as_told() -> None:
         )
 
     assert all(score("default") > score(name) for name in ("o3", "simnpo", "npo", "graddiff"))
-    assert f"{score('deep'):.1f}, the default on the same two {score('default', (3, 4)):.1f}" in (
-        " ".join(GEMMA_PAGE.split())
-    )
+    same = f"{score('default', (3, 4)):.1f}"
+    assert f"{score('deep'):.1f}, the default on the same two {same}" in words(GEMMA_PAGE)
+    assert f"the default has {same}" in words(RESULTS)
+
+
+def test_what_is_kept_on_gemma_of_what_is_not_yet_requested_is_as_told() -> None:
+    def kept(method: str) -> list[float]:
+        cells = [gemma_table.whole(GEMMA, method, stream) for stream in STREAMS]
+        return [fmean(row["not_yet"] for row in own) for own in cells]
+
+    others = [share for name in gemma_table.METHODS[2:] for share in kept(name)]
+    assert "It keeps {:.0f}, {:.0f} and {:.0f} %".format(*kept("default")) in words(RESULTS)
+    assert f"keep {min(others):.0f} to {max(others):.0f} %" in words(RESULTS)
+
+
+def words(text: str) -> str:
+    return " ".join(text.split())
