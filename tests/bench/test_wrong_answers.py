@@ -77,7 +77,7 @@ def test_on_gemma_the_default_is_ahead_of_the_other_methods_as_told() -> None:
 
     assert all(score("default") > score(name) for name in ("o3", "simnpo", "npo", "graddiff"))
     same = f"{score('default', (3, 4)):.1f}"
-    assert f"{score('deep'):.1f}, the default on the same two {same}" in words(GEMMA_PAGE)
+    assert f"({score('deep'):.1f} and {same})" in words(GEMMA_PAGE)
     assert f"the default has {same}" in words(RESULTS)
 
 
