@@ -1,4 +1,4 @@
-"""The tables of notebook/gemma.md: six methods on Gemma 3 270M, settings as for SmolLM2.
+"""The tables of notebook/gemma.md: four other methods beside TFR-Net on Gemma 3 270M.
 
 python -m benchmarks.gemma_table
 """

@@ -78,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     deadline = time.time() + options.seconds
     for _, name in options.model:
         model_folder(name)  # once, before all workers convert it at the same time
-    done = cells_of(options.results)
+    done = [row for row in cells_of(options.results) if row["requests"] == options.requests]
     groups = [
         (knowledge, name, stream, budget, guards)
         for budget in options.budgets
@@ -107,11 +107,12 @@ def _known_model(text: str) -> tuple[str, str]:
 
 
 def cells_of(path: Path) -> list[Row]:
-    """Return the cells of a file of results that were measured."""
+    """Return the cells of a file of results that were measured, each as it ran last."""
     if not path.exists():
         return []
     rows = [json.loads(line) for line in path.read_text().splitlines()]
-    return [row for row in rows if "error" not in row]
+    found = {tuple(row[part] for part in KEY): row for row in rows if "error" not in row}
+    return list(found.values())
 
 
 def _missing(

@@ -65,11 +65,6 @@ def chance(row: Row) -> float:
     return float(fisher_exact(counts, alternative="greater").pvalue)
 
 
-def acted(row: Row) -> int:
-    """Return how many accepted requests suppressed a channel."""
-    return sum(row["selected"][number - 1] > 0 for number in row["accepted_at"])
-
-
 def rise(row: Row) -> float:
     """Return the median of what candidates would multiply the guard loss by."""
     return median(row["guard_rises"])

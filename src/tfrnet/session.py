@@ -18,7 +18,7 @@ from tfrnet.core.stage import Report
 from tfrnet.core.team import SOLO, Team
 from tfrnet.core.versions import versions
 from tfrnet.data.anchors import without_answers
-from tfrnet.data.examples import Example
+from tfrnet.data.examples import Example, wrong_examples
 from tfrnet.data.own_text import OwnText
 from tfrnet.data.requests import Request
 from tfrnet.distributed.messages import Adopt, Begin, Propose, Restore
@@ -253,6 +253,9 @@ class Session:
             record["own_text"] = _record_of(net.retain, store.key())
         if net.reference:
             record["reference"] = _record_of(net.reference, store.key())
+        wrong = [each for example in request.examples for each in wrong_examples(example)]
+        if wrong and net.config.effective().get("use_wrong_answers"):
+            record["wrong_answers"] = _record_of(wrong, store.key())
         if record.get("holdout"):
             record["holdout"]["digest"] = examples_digest(self._observer.holdout, store.key())
         try:

@@ -456,7 +456,7 @@ class Unlearner(ABC, Generic[S]):
         self.retain = list(retain)
         self._retain_encoded = self.encode(retain, "retain data")
         given = guard or self._guard_among(retain)
-        self.guard = choose_guard(given, self.config.guard_examples, self.seed)
+        self.guard = choose_guard(given, self.config.guard_examples, self.seed, spare=not guard)
         self._guard_encoded = self.encode(self.guard, "guard data")
         refuse_shared(self.reference, self.retain, REFERENCE, "retain data")
         refuse_shared(self.reference, self.guard, REFERENCE, "guard data")
@@ -481,10 +481,11 @@ def method_problem(method: Any) -> str:
     return ""
 
 
-def choose_guard(examples: Sequence[Example], size: int, seed: int) -> list[Example]:
+def choose_guard(examples: Sequence[Example], size: int, seed: int, spare: bool) -> list[Example]:
     """Return the guard examples: all, or a seeded sample, fixed for the life of the state.
 
-    Of groups that examples name, each gives as many as another, if it has them.
+    The groups that examples name give one each in turn; with `spare`, for retain data, each keeps
+    half as long as it can.
     """
     groups = [example.group for example in examples]
-    return [examples[i] for i in sample_by_group(groups, size, "guard", seed)]
+    return [examples[i] for i in sample_by_group(groups, size, "guard", seed, spare=spare)]

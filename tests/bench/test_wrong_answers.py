@@ -52,7 +52,10 @@ def test_how_far_streams_without_retain_data_are_from_those_with_it() -> None:
         - fmean(map(lost_accuracy, variants["none"][stream]))
         for stream in STREAMS
     }
-    told = "OpenBookQA ({openbookqa:.1f} points apart) and BoolQ ({boolq:.1f}), not on arithmetic"
+    told = (
+        "OpenBookQA ({openbookqa:.1f} points apart before rounding) and BoolQ ({boolq:.1f}), "
+        "not on arithmetic"
+    )
     assert f"{told} ({{arithmetic:.1f}})".format_map(apart) in PAGE
 
 

@@ -40,7 +40,10 @@ def test_guard_and_retain_are_the_same_lines() -> None:
 def test_no_retain_line_in_the_language() -> None:
     request = Request("f", (Example("La capitale du Portugal est", "Lisbonne"),))
     lines = said([NEAR, request])
-    assert any("no retain line seems to be in French, as request f:" in line for line in lines)
+    assert any(
+        "no retain line that requests can use seems to be in French, as request f:" in line
+        for line in lines
+    )
     assert all("tfrnet anchors" in line for line in lines)
     french = Example("La couleur de la place dans le village est", "grise")
     assert not any("French" in line for line in said([request], [*RETAIN, french]))
@@ -64,7 +67,9 @@ def test_only_what_requests_can_hold_protects() -> None:
     guard = [Example("La capitale du Pérou est", "Lima"), *RETAIN]
     lines = cautions([NEAR, french], RETAIN, held, is_checked=True)
     assert any("near the topic of requests near, f " in line for line in lines)
-    assert any("no retain line seems to be in French" in line for line in lines)
+    assert any(
+        "no retain line that requests can use seems to be in French" in line for line in lines
+    )
     assert cautions([NEAR, french], RETAIN, [*held, *guard], is_checked=True) == []
 
 

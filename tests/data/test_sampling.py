@@ -35,15 +35,27 @@ def test_every_index_is_about_equally_likely():
 @pytest.mark.parametrize("name", ["", "a"])
 def test_one_group_gives_the_plain_sample(name):
     for size in (1, 7, 30, 50):
-        drawn = sample_by_group([name] * 30, size, "guard", 3)
-        assert drawn == sample_indices(30, size, "guard", 3)
+        for spare in (True, False):
+            drawn = sample_by_group([name] * 30, size, "guard", 3, spare=spare)
+            assert drawn == sample_indices(30, size, "guard", 3)
 
 
-def test_groups_give_in_turn_and_keep_half_while_others_have_more():
+def test_groups_give_in_turn():
     groups = ["a"] * 100 + ["b"] * 10 + [""] * 3
 
     def drawn(size):
         return Counter(groups[i] for i in sample_by_group(groups, size, "guard", 0))
+
+    assert drawn(6) == {"a": 2, "b": 2, "": 2}
+    assert drawn(16) == {"a": 7, "b": 6, "": 3}
+    assert drawn(60) == {"a": 47, "b": 10, "": 3}
+
+
+def test_groups_keep_half_while_others_have_more_where_what_is_drawn_will_be_missing():
+    groups = ["a"] * 100 + ["b"] * 10 + [""] * 3
+
+    def drawn(size):
+        return Counter(groups[i] for i in sample_by_group(groups, size, "guard", 0, spare=True))
 
     assert drawn(6) == {"a": 2, "b": 2, "": 2}
     assert drawn(16) == {"a": 9, "b": 5, "": 2}

@@ -23,8 +23,8 @@ def test_they_are_said_before_a_request_is_applied(
     said = "\n".join(lines)
     assert "the retain data has 10 lines" in said
     assert "the guard's examples are among those that requests use" in said
-    assert "no retain line seems to be in French, as request f" in said
-    assert "no retain line is near the topic of request f" in said
+    assert "no retain line that requests can use seems to be in French, as request f" in said
+    assert "no retain line that requests can use is near the topic of request f" in said
     assert "request 'f': even now the model gives it in none of " in said
     assert result.code == 0
 

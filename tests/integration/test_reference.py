@@ -39,6 +39,26 @@ def test_the_ledger_says_that_they_were_used_but_not_their_words(
     assert tfrnet("verify", "--state", state).code == 0
 
 
+def test_the_ledger_says_that_wrong_answers_were_used_but_not_their_words(
+    tfrnet: Tfrnet, files: Files, tmp_path: Path
+) -> None:
+    request = tiny.requests(1, size=2)[0].to_dict()
+    request["examples"][0]["wrong_answers"] = ["Zanzibar", "Uzbekistan"]
+    stream = write_lines(tmp_path / "wrong.jsonl", [request])
+    entries = {}
+    for use in ("true", "false"):
+        state = tmp_path / use
+        settings = [*CALIBRATED, "--set", f"use_wrong_answers={use}"]
+        found = tfrnet("run", "--stream", stream, *files.opening(state), *settings)
+        assert (found.code, found.unexpected) == (0, [])
+        entries[use] = tfrnet("history", "--state", state, "--json").json["entries"][-1]
+        named = ", 2 wrong answers named" in tfrnet("history", "--state", state).out
+        assert named == (use == "true")
+        assert "Zanzibar" not in (state / "ledger.jsonl").read_text()
+    assert entries["true"]["wrong_answers"]["examples"] == 2
+    assert "wrong_answers" not in entries["false"]
+
+
 def test_what_cannot_serve_is_refused_before_a_model_is_loaded(
     refused: Refused, files: Files, tmp_path: Path, reference: Path, no_model: None
 ) -> None:

@@ -14,7 +14,7 @@ from tokenizers.models import BPE
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from tfrnet.core.errors import InputError
-from tfrnet.models import gguf, tokenizer_check
+from tfrnet.models import cache, gguf, tokenizer_check
 from tfrnet.models.bundled import GEMMA
 from tfrnet.models.cache import CHECKED
 from tfrnet.models.load import model_folder
@@ -104,6 +104,31 @@ def test_a_good_one_of_before_is_looked_at_once_and_kept(
     assert (folder / CHECKED).exists()
     monkeypatch.setattr(tokenizer_check, "reads_letters", lambda tokenizer: 1 / 0)
     assert gguf.converted_gguf(file) == folder
+
+
+def test_a_new_model_of_another_process_is_put_back(tmp_path: Path) -> None:
+    made = tmp_path / "model"
+    made.mkdir()
+    (made / CHECKED).touch()
+    cache._discard(made)
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    (made / CHECKED).unlink()
+    cache._discard(made)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_code_of_a_model_is_run_for_it(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a word on it transformers would ask at the terminal."""
+    asked: list[object] = []
+    folder = misread(file)
+
+    def read(*given: object, trust_remote_code: object = None) -> PreTrainedTokenizerFast:
+        asked.append(trust_remote_code)
+        return tokenizer(MERGES)
+
+    monkeypatch.setattr(AutoTokenizer, "from_pretrained", read)
+    assert is_made(folder)
+    assert asked == [False]
 
 
 def test_what_cannot_be_read_at_all_is_left_to_the_loading(tmp_path: Path) -> None:

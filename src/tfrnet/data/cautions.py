@@ -66,8 +66,8 @@ def _about_languages(requests: Sequence[Request], held: Sequence[Example]) -> It
             alone.setdefault(f"in {NAMES[found]}", []).append(request.id)
     for what, ids in alone.items():
         yield (
-            f"no retain line seems to be {what}, as {_listed(ids)}: nothing protects such text; "
-            f"{_ANCHORS}"
+            f"no retain line that requests can use seems to be {what}, as {_listed(ids)}: nothing "
+            f"protects such text; {_ANCHORS}"
         )
 
 
@@ -76,8 +76,8 @@ def _about_topics(requests: Sequence[Request], held: Sequence[Example]) -> Itera
     far = [request.id for request in requests if not _is_near(request, lines)]
     if far:
         yield (
-            f"no retain line is near the topic of {_listed(far)} (by shared letters): related "
-            f"facts may go along; {_ANCHORS}"
+            f"no retain line that requests can use is near the topic of {_listed(far)} (by shared "
+            f"letters): related facts may go along; {_ANCHORS}"
         )
 
 

@@ -53,6 +53,11 @@ class Example:
         return {"prompt": self.prompt, "answer": self.answer} | joined
 
 
+def wrong_examples(example: Example) -> list[Example]:
+    """Return an example's prompt with each of the wrong answers that it names."""
+    return [replace(example, answer=each, wrong_answers=()) for each in example.wrong_answers]
+
+
 @dataclass(frozen=True)
 class Encoded:
     """Token ids of one example; the loss is on `ids[answer_start:]`. `cut` tokens were cut off."""

@@ -19,19 +19,21 @@ def sample_indices(population: int, size: int, *key: object) -> list[int]:
     return sorted(seeded_order(population, *key)[:size])
 
 
-def sample_by_group(groups: Sequence[str], size: int, *key: object) -> list[int]:
+def sample_by_group(
+    groups: Sequence[str], size: int, *key: object, spare: bool = False
+) -> list[int]:
     """Return `size` places, ascending, of one group after another in turn; with one group a sample.
 
-    A group gives up more than half of its places only when every group has given up half: what is
-    drawn from data may be missing there.
+    With `spare` no group gives more than half of its places before every group has given half: for
+    data in which what is drawn will be missing.
     """
     by_group: dict[str, list[int]] = {}
     for place in seeded_order(len(groups), *key):
         by_group.setdefault(groups[place], []).append(place)
-    halves = {name: (len(places) + 1) // 2 for name, places in by_group.items()}
-    names = sorted(by_group)
-    first = zip_longest(*(by_group[name][: halves[name]] for name in names))
-    rest = zip_longest(*(by_group[name][halves[name] :] for name in names))
+    ordered = [by_group[name] for name in sorted(by_group)]
+    cuts = [(len(places) + 1) // 2 if spare else len(places) for places in ordered]
+    first = zip_longest(*(places[:cut] for places, cut in zip(ordered, cuts, strict=True)))
+    rest = zip_longest(*(places[cut:] for places, cut in zip(ordered, cuts, strict=True)))
     turns = [place for turn in (*first, *rest) for place in turn if place is not None]
     return sorted(turns[:size])
 

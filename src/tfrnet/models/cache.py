@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -68,10 +69,14 @@ def _begin(folder: Path) -> tuple[Path, FolderLock]:
 
 
 def _discard(target: Path) -> None:
-    """Remove a model; for other processes it is gone at once."""
-    aside = Path(tempfile.mkdtemp(prefix=_PREFIXES[0], dir=target.parent))
-    target.rename(aside)  # in the place of the empty folder
-    shutil.rmtree(aside, ignore_errors=True)
+    """Remove a model without the mark; for other processes it is gone at once."""
+    # Not made first: another process might take an empty folder for an abandoned one.
+    aside = target.with_name(_PREFIXES[0] + secrets.token_hex(8))
+    target.rename(aside)
+    if (aside / CHECKED).exists():
+        aside.rename(target)  # another process was faster, and this is its new model
+    else:
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 def _remove_abandoned(folder: Path) -> None:

@@ -27,14 +27,14 @@ def reads_letters(tokenizer: Any) -> bool:
 def is_made(target: Path) -> bool:
     """Whether a model is in the cache, and no earlier version has left it with a misread tokenizer.
 
-    A tokenizer is looked at once.
+    A tokenizer that can be read is looked at once.
     """
     if not target.is_dir() or (target / CHECKED).exists():
         return target.is_dir()
     from transformers import AutoTokenizer
 
     try:
-        misread = reads_letters(AutoTokenizer.from_pretrained(target))
+        misread = reads_letters(AutoTokenizer.from_pretrained(target, trust_remote_code=False))
     except Exception:  # whatever is wrong with the folder is told when it is loaded
         return True
     if not misread:

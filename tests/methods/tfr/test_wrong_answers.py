@@ -14,19 +14,21 @@ from tfrnet.core.errors import InputError
 from tfrnet.data.examples import Encoded, Example
 from tfrnet.data.requests import Request
 from tfrnet.methods.tfr.steps.calibrate import Calibration, Untouched
-from tfrnet.methods.tfr.steps.levels import Form, with_wrong_answers
+from tfrnet.methods.tfr.steps.levels import Form, rival_examples, with_wrong_answers
 
 WRONG = ("green", "a red house", "blue")
 FORGET = tiny.examples(2)
 
 
 def test_wrong_answers_take_the_place_of_all_others_but_not_of_symbols():
-    example = Encoded((1, 2, 3), 2)
+    example, wrong = Encoded((1, 2, 3), 2), [Encoded((1, 2, 7), 2), Encoded((1, 2, 8, 8), 2)]
     worded, labels = Form((), ((9,),)), Form((4, 5))
-    named = [(7,), (3,), (8, 8), (7,)]
-    assert with_wrong_answers(
-        [worded, labels, worded, worded], [example] * 4, [named, named, [], [(3,)]]
-    ) == [Form((), ((7,), (8, 8)), named=True), labels, worded, worded]
+    named = [wrong[0], example, wrong[1], wrong[0]]
+    found = with_wrong_answers(
+        [worded, labels, worded, worded], [example] * 4, [named, named, [], [example]]
+    )
+    assert found == [Form((), named=tuple(wrong)), labels, worded, worded]
+    assert rival_examples(example, found[0]) == wrong
 
 
 def net(**settings: Any) -> TFRNet:
@@ -93,3 +95,18 @@ def test_a_wrong_answer_that_cannot_be_used_is_refused_before_the_first_request(
     with pytest.raises(InputError, match="request 'b', wrong answers, example 1: the answer has"):
         net().prepare([Request("a", FORGET[1:]), bad])
     assert net(use_wrong_answers=False).prepare([bad])
+
+
+def test_a_wrong_answer_without_a_space_before_it_is_the_text_that_was_meant(monkeypatch):
+    """Prompt and answer may share a token; that one differs from answer to answer."""
+    example = Example("He is un", "kind", join="", wrong_answers=("happy", "able"))
+    found, _ = calibrated(monkeypatch, [example])
+    tokenizer = tiny.make_tokenizer()
+    texts = [tokenizer.decode(list(rival.ids)) for rival in found.rivals]
+    assert texts == ["He is unhappy", "He is unable"]
+
+
+def test_the_prompt_of_a_long_wrong_answer_is_cut_to_fit(monkeypatch):
+    example = replace(FORGET[0], prompt="so " * 90, wrong_answers=("a red house " * 4,))
+    found, forget = calibrated(monkeypatch, [example], max_length=64)
+    assert [len(each.ids) for each in (*forget, *found.rivals)] == [64, 64]

@@ -63,6 +63,8 @@ def _line(entry: dict[str, Any]) -> str:
         losses += f", hold-out {holdout_words(held_out)}"
     if reference := entry.get("reference"):
         losses += f", levels of {reference['examples']} reference examples"
+    if wrong := entry.get("wrong_answers"):
+        losses += f", {wrong['examples']} wrong answers named"
     # Methods without a mask have no such figures, and neither have ledgers of before.
     strength = MaskStrength.recorded(entry.get("mask"))
     return f"{text}{losses}, mask {strength.change()}" if strength else f"{text}{losses}"

@@ -18,7 +18,7 @@ from tfrnet.core.guard import GuardLoss
 from tfrnet.core.outcome import Outcome
 from tfrnet.core.search_space import SearchSpace
 from tfrnet.core.stage import Report, StepReport
-from tfrnet.data.examples import Encoded, Example, tokens_apart
+from tfrnet.data.examples import Encoded, Example, tokens_apart, wrong_examples
 from tfrnet.data.requests import Request, places_apart
 from tfrnet.data.sampling import seeded_order
 from tfrnet.masking.channels import find_channels
@@ -30,7 +30,6 @@ from tfrnet.methods.tfr.state import ChannelState
 from tfrnet.methods.tfr.steps.calibrate import Untouched, calibrate_update
 from tfrnet.methods.tfr.steps.common import Candidate, RiskScores, score_risk
 from tfrnet.methods.tfr.steps.fisher import fisher_update
-from tfrnet.methods.tfr.steps.levels import answer_of
 from tfrnet.methods.tfr.steps.reference import Reference
 from tfrnet.methods.tfr.steps.select import select_update
 from tfrnet.methods.tfr.steps.solve import solve_update
@@ -248,18 +247,10 @@ class TFRNet(Unlearner[ChannelState]):
             calibration = calibration.apart_from(self._guard_encoded)
         return calibration.retain, partial(calibrate_update, calibration)
 
-    def _wrong_answers(self, request: Request) -> list[list[tuple[int, ...]]]:
-        """Return the tokens of the wrong answers that each example of a request names."""
+    def _wrong_answers(self, request: Request) -> list[list[Encoded]]:
+        """Return the prompt of each example of a request with the wrong answers that it names."""
         label = f"request {request.id!r}, wrong answers"
-        return [
-            [
-                answer_of(encoded)
-                for encoded in self.encode(
-                    [replace(example, answer=wrong) for wrong in example.wrong_answers], label
-                )
-            ]
-            for example in request.examples
-        ]
+        return [self.encode(wrong_examples(example), label) for example in request.examples]
 
     def _work_out(
         self,

@@ -132,7 +132,7 @@ class Untouched:
         writer: Writer,
         say: Report,
         reference: Reference | None = None,
-        wrong: Sequence[Sequence[tuple[int, ...]]] | None = None,
+        wrong: Sequence[Sequence[Encoded]] | None = None,
     ) -> Calibration:
         """Calibrate a request on the same model; `order` is a random order of retain examples.
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from tfrnet.data.examples import Encoded
+from tfrnet.data.examples import Encoded, tokens_apart
 from tfrnet.methods.tfr.scoring import ScoreOptions
 from tfrnet.methods.tfr.steps.margins import log_odds
 from tfrnet.methods.tfr.steps.neighbours import of_all
@@ -44,14 +44,14 @@ Key = tuple[tuple[int, ...], tuple[int, ...]]
 class Form:
     """What answers to similar prompts look like: a set of symbols, or whole answers as rivals.
 
-    `named` rivals are wrong answers that the example itself names. Where every digit of an answer
-    counts, `digits` are the symbols that are digits, and `start` is what most other answers begin
-    with too: its digits are no secret.
+    `named` are the prompt with wrong answers that the example itself names; they take the place of
+    rivals. Where every digit of an answer counts, `digits` are the symbols that are digits, and
+    `start` is what most other answers begin with too: its digits are no secret.
     """
 
     symbols: tuple[int, ...]
     rivals: tuple[tuple[int, ...], ...] = ()
-    named: bool = False
+    named: tuple[Encoded, ...] = ()
     digits: tuple[int, ...] = ()
     start: tuple[int, ...] = ()
 
@@ -99,25 +99,25 @@ def with_rivals(form: Form, example: Encoded, answers: Sequence[tuple[int, ...]]
 
 
 def with_wrong_answers(
-    forms: Sequence[Form],
-    examples: Sequence[Encoded],
-    wrong: Sequence[Sequence[tuple[int, ...]]],
+    forms: Sequence[Form], examples: Sequence[Encoded], wrong: Sequence[Sequence[Encoded]]
 ) -> list[Form]:
-    """Return the forms, with the wrong answers that an example names as its only rivals.
+    """Return the forms, with the wrong answers that an example names in the place of its rivals.
 
     What is in symbols stays so, and so does the form of an example that names none.
     """
     found = []
     for form, example, named in zip(forms, examples, wrong, strict=True):
-        others = tuple(other for other in dict.fromkeys(named) if other != answer_of(example))
+        others = tokens_apart(dict.fromkeys(named), [example])
         found.append(
-            Form((), others[:_RIVALS], named=True) if others and not form.symbols else form
+            Form((), named=tuple(others[:_RIVALS])) if others and not form.symbols else form
         )
     return found
 
 
 def rival_examples(example: Encoded, form: Form) -> list[Encoded]:
     """Return the example's prompt with each of the other answers."""
+    if form.named:
+        return list(form.named)
     prompt = example.ids[: example.answer_start]
     return [Encoded(prompt + rival, example.answer_start) for rival in form.rivals]
 

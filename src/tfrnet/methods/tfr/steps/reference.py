@@ -52,7 +52,7 @@ class Reference:
         likely of the nearest reference examples, 0.5 the median one.
         """
         nearest = ranked(likeness(states, self.states))[:, :_COMPARED]
-        kinds = [replace(form, rivals=()) for form in forms]
+        kinds = [replace(form, rivals=(), named=()) for form in forms]
         odds = {kind: self._odds(model, kind, options) for kind in dict.fromkeys(kinds)}
         return [
             float(odds[kind][places].quantile(1 - quantile))
