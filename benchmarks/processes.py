@@ -31,7 +31,7 @@ from tfrnet.distributed.follow import follow
 from tfrnet.distributed.messages import Load
 from tfrnet.distributed.processes import ProcessTeam
 from tfrnet.distributed.together import load_together
-from tfrnet.methods.tfr.config import DEEP
+from tfrnet.methods.tfr.presets import DEEP
 from tfrnet.models.load import LoadedModel, use_tensor_cores
 from tfrnet.session import Session
 

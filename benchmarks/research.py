@@ -27,7 +27,7 @@ from tfrnet.data.tasks import find_task
 from tfrnet.evaluation.evaluator import Evaluator
 from tfrnet.evaluation.metrics.continual import trade_off
 from tfrnet.evaluation.tasks import evaluate_task
-from tfrnet.methods.tfr.config import DEEP
+from tfrnet.methods.tfr.presets import DEEP
 from tfrnet.models.load import LoadedModel, load_model, use_tensor_cores
 from tfrnet_bench.constants import FIRST_TUNING_SEED
 from tfrnet_bench.search.rows import read_rows

@@ -12,7 +12,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from tfrnet.data.examples import Example
 from tfrnet.data.requests import Request
-from tfrnet.methods.tfr.config import DEEP, TFRConfig
+from tfrnet.methods.tfr.config import TFRConfig
+from tfrnet.methods.tfr.presets import DEEP
 
 VOCABULARY = 320
 _SIZES = {

@@ -25,7 +25,8 @@ from tests.state.made_up import (
 )
 from tfrnet.core.errors import StateError
 from tfrnet.method_state import verify_state
-from tfrnet.methods.tfr.config import FISHER, TFRConfig
+from tfrnet.methods.tfr.config import TFRConfig
+from tfrnet.methods.tfr.presets import FISHER
 from tfrnet.methods.tfr.state import ChannelState
 from tfrnet.session import Session
 from tfrnet.state.store import StateStore

@@ -11,7 +11,7 @@ from tests import tiny
 from tests.methods.tfr.reference import Reference
 from tfrnet import TFRConfig, TFRNet
 from tfrnet.core.errors import InputError
-from tfrnet.methods.tfr.config import DEEP, FISHER
+from tfrnet.methods.tfr.presets import DEEP, FISHER
 
 RETAIN, GUARD = tiny.examples(6), tiny.examples(5, offset=50)
 BASE = {"budget": 12, "max_sparsity": 0.06, "risk_margin": 0.2, "current_risk_ceiling": 2.0}

@@ -7,7 +7,7 @@ import torch
 
 from tests import tiny
 from tfrnet import TFRConfig, TFRNet
-from tfrnet.methods.tfr.config import FISHER
+from tfrnet.methods.tfr.presets import FISHER
 from tfrnet.methods.tfr.scoring import ChannelScores
 from tfrnet.methods.tfr.state import ChannelState
 from tfrnet.methods.tfr.steps.common import score_risk
