@@ -239,6 +239,16 @@ def test_schema_and_reader_agree_on_the_listed_cases(row):
     assert accepted == schema_validator().is_valid(row)
 
 
+def test_every_field_is_described_once_in_the_schemas():
+    described = []
+    for path in (files("tfrnet.data") / "schema").iterdir():
+        rules = []
+        json.loads(path.read_text(), object_hook=lambda rule, rules=rules: rules.append(rule))
+        described += [rule["description"] for rule in rules if "description" in rule]
+    assert len(described) > 5
+    assert len(described) == len(set(described))
+
+
 def test_duplicate_ids_in_one_file_are_refused(tmp_path):
     path = write(tmp_path / "s.jsonl", GOOD, GOOD)
     with pytest.raises(InputError, match="'r1' is used on line 1 already"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 # Control characters, line and paragraph separators, characters that are not seen or turn the
-# direction of writing round, and halves of surrogate pairs. The same stands in request.schema.json.
+# direction of writing round, and halves of surrogate pairs. The same stands in data/schema.
 UNPRINTABLE = (
     "[\\x00-\\x1f\\x7f-\\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
     "\ufff9-\ufffb\\ud800-\\udfff]"
