@@ -127,6 +127,17 @@ def encode(
     return Encoded(tuple(ids[:first] + ids[first + surplus :]), answer_start - surplus, surplus)
 
 
+def with_answer(
+    example: Encoded, answer: tuple[int, ...], max_length: int, bos: int | None
+) -> Encoded:
+    """Return an example's prompt with another answer, cut as `encode` cuts what is too long."""
+    start = example.answer_start
+    surplus = max(0, start + len(answer) - max_length)
+    first = int(example.ids[0] == bos)
+    prompt = example.ids[:first] + example.ids[first + surplus : start]
+    return Encoded(prompt + answer, start - surplus, example.cut + surplus)
+
+
 def longest_choice(prompt: str, choices: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> int:
     """Return how many tokens a prompt has with the longest of some answers."""
     return max(len(tokenise(Example(prompt, each).joined, tokenizer)) for each in choices)

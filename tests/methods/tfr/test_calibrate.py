@@ -20,6 +20,7 @@ from tfrnet.methods.tfr.scoring import ExampleGradients, ScoreOptions
 from tfrnet.methods.tfr.steps import calibrate
 from tfrnet.methods.tfr.steps.calibrate import above_note, mixed, shortfall_of
 from tfrnet.methods.tfr.steps.levels import (
+    Form,
     form_of,
     level_of,
     odds_of,
@@ -66,13 +67,33 @@ def test_words_have_rivals() -> None:
     form = form_of(Encoded((7, 100, 200), 1), answers(*words), rivals=4)
     assert form.symbols == ()
     assert form.rivals == tuple(words[1:5])
-    assert rival_examples(Encoded((7, 100, 200), 1), form)[0] == Encoded((7, 101, 201), 1)
+    assert rival_examples(Encoded((7, 100, 200), 1), form, 64, None)[0] == Encoded((7, 101, 201), 1)
 
 
 def test_rivals_are_about_as_long_where_there_are_such() -> None:
     long = [tuple(range(50 * i, 50 * i + 9)) for i in range(2, 20)]
     form = form_of(Encoded((7, 1, 2), 1), answers(*long, (30, 31)))
     assert form.rivals == ((30, 31),)
+
+
+def test_the_prompt_of_a_long_rival_is_cut_but_not_its_bos() -> None:
+    example, form = Encoded((1, 2, 3, 4, 5), 4), Form((), ((6, 7, 8), (9,), tuple(range(6, 11))))
+    cut = [[each.ids, each.answer_start, each.cut] for each in rival_examples(example, form, 6, 1)]
+    kept_whole = [(1, 2, 3, 4, 9), 4, 0]
+    assert cut == [[(1, 3, 4, 6, 7, 8), 3, 1], kept_whole, [(1, 6, 7, 8, 9, 10), 1, 3]]
+    assert rival_examples(example, form, 6, None)[0].ids == (2, 3, 4, 6, 7, 8)
+
+
+def test_a_model_with_learnt_positions_has_no_rivals_beyond_them() -> None:
+    retain = [Example(f"Item {i} is", f"{i * 37 % 100} old boxes {i}") for i in range(12)]
+    net = TFRNet(
+        tiny.make_model("gpt2"),
+        tiny.make_tokenizer(),
+        retain,
+        TFRConfig.from_dict(PLAIN | {"max_length": 500}),
+    )
+    assert net.max_length == 128
+    assert net.forget(Request("a", (Example("so " * 200, "old box"),))).accepted
 
 
 def test_a_level_is_a_quantile_of_the_rivals() -> None:

@@ -28,7 +28,7 @@ def test_wrong_answers_take_the_place_of_all_others_but_not_of_symbols():
         [worded, labels, worded, worded], [example] * 4, [named, named, [], [example]]
     )
     assert found == [Form((), named=tuple(wrong)), labels, worded, worded]
-    assert rival_examples(example, found[0]) == wrong
+    assert rival_examples(example, found[0], 64, None) == wrong
 
 
 def net(**settings: Any) -> TFRNet:

@@ -44,6 +44,7 @@ from tfrnet.methods.tfr.steps.solve import SolvedSteps, wanted_falls
 from tfrnet.methods.tfr.steps.symbols import with_every_digit, with_own_symbols
 from tfrnet.methods.tfr.steps.written import Writer, answers_in
 from tfrnet.methods.tfr.trial_model import TrialModel
+from tfrnet.models.forward import fitting_length
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -144,7 +145,11 @@ class Untouched:
         forms, siblings = self._compared(forget, states, cosines, config, writer, say)
         if wrong is not None:
             forms = with_wrong_answers(forms, forget, wrong)
-        rivals = [rival_examples(*pair) for pair in zip(forget, forms, strict=True)]
+        length, bos = fitting_length(model, config.max_length), writer.tokenizer.bos_token_id
+        rivals = [
+            rival_examples(example, form, length, bos)
+            for example, form in zip(forget, forms, strict=True)
+        ]
         quantile = config.level_quantile
         say("finding how likely unknown answers are")
         if reference is None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from tfrnet.data.examples import Encoded, tokens_apart
+from tfrnet.data.examples import Encoded, tokens_apart, with_answer
 from tfrnet.methods.tfr.scoring import ScoreOptions
 from tfrnet.methods.tfr.steps.margins import log_odds
 from tfrnet.methods.tfr.steps.neighbours import of_all
@@ -114,12 +114,11 @@ def with_wrong_answers(
     return found
 
 
-def rival_examples(example: Encoded, form: Form) -> list[Encoded]:
-    """Return the example's prompt with each of the other answers."""
+def rival_examples(example: Encoded, form: Form, max_length: int, bos: int | None) -> list[Encoded]:
+    """Return the example's prompt with each of the other answers, cut to the maximum length."""
     if form.named:
         return list(form.named)
-    prompt = example.ids[: example.answer_start]
-    return [Encoded(prompt + rival, example.answer_start) for rival in form.rivals]
+    return [with_answer(example, rival, max_length, bos) for rival in form.rivals]
 
 
 def level_of(form: Form, rival_losses: Sequence[float], quantile: float) -> float:
