@@ -191,6 +191,18 @@ def test_other_answers_begin_with_the_likeliest_other_tokens(
     assert found == expected
 
 
+def test_what_is_written_ends_where_learnt_positions_do(tokenizer) -> None:
+    """The long prompt has no room for as many tokens as the answer of the other one has."""
+    model = tiny.make_model("gpt2")
+    long = Encoded(tuple(range(2, 130)), 125)
+    short = Encoded(tuple(range(40, 70)), 5)
+    found = Writer(model, tokenizer, ScoreOptions(4)).other_answers([long, short], 2)
+    starts = [each.ids[: each.answer_start + 1] for each in found]
+    pairs = zip(starts, [2, 2, 24, 24], strict=True)
+    assert [each.ids for each in found] == [greedily(model, *pair) for pair in pairs]
+    assert max(len(each.ids) for each in found) == 128
+
+
 # Requests
 
 

@@ -19,7 +19,7 @@ from tfrnet.data.examples import Encoded
 from tfrnet.methods.tfr.scoring import ScoreOptions
 from tfrnet.methods.tfr.steps.levels import answer_of
 from tfrnet.methods.tfr.steps.neighbours import of_all
-from tfrnet.models.forward import Batch, answer_logits
+from tfrnet.models.forward import Batch, answer_logits, fitting_length
 from tfrnet.models.generation import continue_rows
 from tfrnet.models.load import LoadedModel
 
@@ -148,16 +148,24 @@ class Writer:
     def _continued(self, starts: Sequence[Ids], sizes: Sequence[int]) -> list[Ids]:
         """Return the starts, each with as many more tokens, or fewer where the text ends."""
         sizes = [min(size, _LONGEST) for size in sizes]
-        added: list[list[int]] = [[] for _ in starts]
-        if longest := max(sizes, default=0):
-            loaded = LoadedModel(self.model, self.tokenizer)
-            options = self.options
+        longest = max(sizes, default=0)
+        together: dict[int, list[int]] = {}
+        for place, (start, size) in enumerate(zip(starts, sizes, strict=True)):
+            # After some starts the model may have no room for as much as after others.
+            wanted = len(start) + longest
+            fits = fitting_length(self.model, wanted) == wanted
+            together.setdefault(longest if fits else size, []).append(place)
+        found, loaded = list(starts), LoadedModel(self.model, self.tokenizer)
+        for size, places in together.items():
+            if not size:
+                continue
+            rows = [starts[place] for place in places]
             added = continue_rows(
-                loaded, starts, longest, batch_size=options.batch_size, team=options.team
+                loaded, rows, size, batch_size=self.options.batch_size, team=self.options.team
             )
-        return [
-            (*start, *more[:size]) for start, more, size in zip(starts, added, sizes, strict=True)
-        ]
+            for place, more in zip(places, added, strict=True):
+                found[place] = (*starts[place], *more[: sizes[place]])
+        return found
 
 
 def least_sure(logits: torch.Tensor) -> torch.Tensor:
