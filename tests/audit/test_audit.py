@@ -52,6 +52,17 @@ def audited(model, tokenizer, tmp_path_factory: pytest.TempPathFactory):
     return folder, outcomes, counts
 
 
+def test_a_prompt_at_the_end_of_learnt_positions_leaves_room_for_what_is_shown(
+    tokenizer, tmp_path
+) -> None:
+    request = Request("long", (Example("so " * 200, "old box"),))
+    with open_session(
+        tiny.make_model("gpt2"), tokenizer, tmp_path / "state", audit=True
+    ) as session:
+        assert session.unlearner.max_length == 128
+        assert session.forget(request).audit
+
+
 @pytest.mark.slow
 def test_what_the_model_still_gives_is_counted(audited) -> None:
     _, outcomes, counts = audited

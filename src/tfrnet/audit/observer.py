@@ -22,6 +22,7 @@ from tfrnet.core.stage import Report
 from tfrnet.core.tensors import State
 from tfrnet.data.examples import Example
 from tfrnet.data.requests import Request, refuse_overlap, refuse_shared
+from tfrnet.models.forward import fitting_length
 from tfrnet.models.generation import continue_texts
 from tfrnet.models.load import LoadedModel
 from tfrnet.unlearner import REFERENCE, Proposal, Unlearner
@@ -182,7 +183,9 @@ class _Look:
                 self.prompts,
                 _SHOWN_TOKENS,
                 batch_size=max(len(self.prompts), 1),
-                max_prompt=net.max_length,
+                # Positions may end at the maximum length, and some are needed for the answers.
+                max_prompt=fitting_length(net.model, net.max_length + _SHOWN_TOKENS)
+                - _SHOWN_TOKENS,
                 one_line=True,
             )
         return _Seen({**(known or {}), **measured}, texts)
