@@ -17,6 +17,7 @@ sync_api = needed_playwright()
 
 STATES = Path(__file__).parents[1] / "fixtures" / "states"
 REASON = "guard loss <script>document.title = 'broken'</script> & <b>more</b>"
+GROUPS = {"laws": {"before": 1.0, "after": 1.25}, "<b>": {"before": 1.0, "after": 2.0}}
 TABLE = "#scores table >> nth=0"
 
 
@@ -28,6 +29,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = run / "cells/stream/arithmetic/ga/0/result.json"
     result = json.loads(path.read_text())
     result["requests"][2] |= {"outcome": "rejected", "reason": REASON}
+    result["requests"][1] |= {"guard_groups": GROUPS}
     path.write_text(json.dumps(result))
     sample = {"key": "k", "prompt": "2 + 2 =", "gold": "4", "before": "4", "after": "<i>fish</i>"}
     path.with_name("samples.jsonl").write_text(json.dumps(sample) + "\n")
@@ -116,6 +118,20 @@ def test_pointing_at_a_method_shows_its_numbers(opened: Opened, report: Path) ->
     assert tooltip.is_hidden()
     point.focus()
     assert tooltip.inner_text() == text
+
+
+def test_a_guard_with_groups_has_a_column_of_them(opened: Opened) -> None:
+    chosen = opened.page.get_by_label("variant", exact=True)
+    chosen.select_option("ga")
+    table = opened.page.locator("#timeline table")
+    place = table.locator("thead th").all_inner_texts().index("Guard by group") + 1
+    cells = table.locator(f"tbody td:nth-child({place})").all_inner_texts()
+    words = "<b> 1.000 -> 2.000, laws 1.000 -> 1.250"
+    assert [cell for cell in cells if cell] == [words]
+    opened.page.locator("#timeline svg.plot >> nth=1 >> .target >> nth=1").hover()
+    assert f"guard by group: {words}" in opened.page.locator("#tooltip").inner_text()
+    chosen.select_option("tfr")
+    assert "Guard by group" not in opened.page.locator("#timeline").inner_text()
 
 
 def test_a_state_without_a_guard_has_nothing_accepted(browser: Any, tmp_path: Path) -> None:

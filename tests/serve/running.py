@@ -6,7 +6,7 @@ import io
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -17,6 +17,7 @@ import httpx
 from transformers import PreTrainedTokenizerFast
 
 from tests import tiny
+from tfrnet.data.examples import Example
 from tfrnet.models.load import LoadedModel
 from tfrnet.serve.log import Log
 from tfrnet.serve.server import Server, bound_socket, make_server
@@ -97,18 +98,24 @@ def make_session(
     settings: tuple[str, ...] = SETTINGS,
     model_name: str = "/somewhere/tiny",
     audit: bool = False,
+    retain: Sequence[Example] | None = None,
 ) -> Session:
     return Session(
         tiny.make_trained_model(),
         with_template(tokenizer),
         folder,
-        tiny.examples(12),
+        retain or tiny.examples(12),
         config=None
         if (folder / "manifest.json").exists()
         else tiny.deep().with_overrides(settings),
         model_name=model_name,
         audit=audit,
     )
+
+
+def in_groups(examples: Sequence[Example], *names: str) -> list[Example]:
+    """Return examples that are in the named groups by turns."""
+    return [replace(each, group=names[place % len(names)]) for place, each in enumerate(examples)]
 
 
 @contextmanager
@@ -141,10 +148,11 @@ def primary(
     settings: tuple[str, ...] = SETTINGS,
     model_name: str = "/somewhere/tiny",
     audit: bool = False,
+    retain: Sequence[Example] | None = None,
     **more: Any,
 ) -> Iterator[Running]:
     said = io.StringIO()
-    session = make_session(folder, tokenizer, settings, model_name, audit)
+    session = make_session(folder, tokenizer, settings, model_name, audit, retain)
     service = open_primary(session, replace(options or ServiceOptions(), grace=20.0), Log(said))
     with serving(service, said, **more) as running:
         yield running

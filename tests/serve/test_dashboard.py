@@ -13,7 +13,7 @@ import pytest
 
 from tests import tiny
 from tests.browser import needed_playwright, open_browser
-from tests.serve.running import Running, make_session, primary, serving
+from tests.serve.running import Running, in_groups, make_session, primary, serving
 from tfrnet.serve.log import Log
 from tfrnet.serve.service import ServiceOptions, open_primary
 from tfrnet.serve.tokens import add_token
@@ -28,7 +28,8 @@ def running(tmp_path_factory: pytest.TempPathFactory, tokenizer) -> Iterator[Run
     folder = tmp_path_factory.mktemp("dashboard")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TFRNET_KEY", str(folder / "key.pem"))
-        with primary(folder / "state", tokenizer, audit=True) as running:
+        retain = in_groups(tiny.examples(12), "<b>laws</b>", "letters")
+        with primary(folder / "state", tokenizer, audit=True, retain=retain) as running:
             yield running
 
 
@@ -74,6 +75,12 @@ def test_a_request_is_sent_watched_and_certified(page: Any, running: Running) ->
     mine = page.locator("#requests tr", has_text="from <b>here</b>")
     mine.locator(".completed").wait_for()
     assert "forget loss" in mine.inner_text()
+    told = running.show("from <b>here</b>")
+    groups = told["outcome"]["guard_groups"]
+    shown = {name: "{before:.3f} -> {after:.3f}".format(**groups[name]) for name in groups}
+    assert set(shown) == {"<b>laws</b>", "letters"}
+    assert f"(by group: {told['guard_groups']})" in mine.inner_text()
+    assert all(f"{name} {losses}" in told["guard_groups"] for name, losses in shown.items())
     # The charts follow the row: they are drawn once the history has been fetched too.
     sync_api.expect(page.locator("#losses svg polyline")).to_have_count(3)
     sync_api.expect(page.locator("#strength svg polyline")).to_have_count(2)

@@ -20,8 +20,9 @@ import pytest
 
 from tests import tiny
 from tests.integration.commands import run_main
-from tests.serve.running import Running, primary, wait_until
+from tests.serve.running import Running, in_groups, primary, wait_until
 from tfrnet.core.errors import InputError
+from tfrnet.core.loss_words import group_words
 from tfrnet.serve.app import openapi_document
 from tfrnet.serve.client import Client, ServiceError
 from tfrnet.serve.gate import Limits, Rates
@@ -522,15 +523,20 @@ def test_the_commands_of_who_decides(
         assert run("show", "request-0")[0] == 1
 
 
-def test_the_client_says_what_the_audit_found(
+def test_the_client_says_what_became_of_groups_and_what_the_audit_found(
     tmp_path: Path, tokenizer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with primary(tmp_path / "state", tokenizer, audit=True) as running:
+    retain = in_groups(tiny.examples(12), "laws", "letters")
+    with primary(tmp_path / "state", tokenizer, audit=True, retain=retain) as running:
         running.submit(REQUESTS[0])
-        found = running.ended("request-0")["audit"]
+        found = running.ended("request-0")
         assert run_main(("request", "show", "request-0", "--url", running.url)) == 0
-    assert "wordings" in found
-    assert capsys.readouterr().out.splitlines()[-1] == f"  audit: {found}"
+    assert "wordings" in found["audit"]
+    assert found["guard_groups"] == group_words(found["outcome"]["guard_groups"])
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        f"  guard by group: {found['guard_groups']}",
+        f"  audit: {found['audit']}",
+    ]
 
 
 def test_the_commands_for_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

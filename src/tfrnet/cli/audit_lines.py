@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tfrnet.audit.change import Change
 from tfrnet.audit.figures import Figures
+from tfrnet.core.loss_words import group_words
 
 if TYPE_CHECKING:
     from tfrnet.core.drift import Drift
     from tfrnet.core.outcome import Outcome
-
-# Of many groups of guard examples, so many are shown.
-_MOST_GROUPS = 4
 
 
 def observed_lines(outcome: Outcome, drift: Drift | None) -> list[str]:
@@ -50,22 +47,6 @@ def holdout_words(values: Mapping[str, Any]) -> str:
         f"loss {change.loss_before:.3f} -> {change.loss_after:.3f} ({change.words}; "
         f"{change.loss_untouched:.3f} untouched, {change.examples} examples)"
     )
-
-
-def group_words(values: Mapping[str, Mapping[str, float | None]]) -> str:
-    """Return the guard losses of groups before and after, those that rose most first."""
-    shown = sorted(values, key=lambda name: _rise(**values[name]), reverse=True)
-    words = [f"{name} {loss_words(**values[name])}" for name in shown[:_MOST_GROUPS]]
-    return ", ".join([*words, *(["..."] if len(shown) > _MOST_GROUPS else [])])
-
-
-def _rise(before: float | None, after: float | None) -> float:
-    return after / before if after is not None and before else math.inf
-
-
-def loss_words(before: float | None, after: float | None) -> str:
-    """Return a loss before and after a request."""
-    return " -> ".join("not finite" if v is None else f"{v:.3f}" for v in (before, after))
 
 
 def gone_words(values: Mapping[str, Any]) -> str:

@@ -84,6 +84,9 @@ class RequestOut(BaseModel):
     outcome: dict[str, Any] | None = Field(
         None, description="What the ledger says: losses, guard, generation, line and hash."
     )
+    guard_groups: str = Field(
+        "", description="Guard losses by group in words; outcome has those of all groups."
+    )
     audit: str = Field("", description="What the audit says in words; outcome has its figures.")
     submitted_by: str = ""
     decided_by: str = ""

@@ -45,7 +45,9 @@ def make_certificate(
         "applied": line["time"],
         "generation": line["generation"],
         "method": {"name": manifest.method, "settings": manifest.config, "seed": manifest.seed},
-        "guard": _before_and_after(line, "guard_loss") | {"examples": len(manifest.guard)},
+        "guard": _before_and_after(line, "guard_loss")
+        | {"examples": len(manifest.guard)}
+        | _groups(line),
         "forgetting": _before_and_after(line, "forget_loss") | _figures(line) | _wordings(line),
         "model": {"name": bare_name(manifest.model), "fingerprint": manifest.fingerprint},
         "state_digest": line["state_after"],
@@ -72,6 +74,15 @@ def _before_and_after(line: Mapping[str, Any], name: str) -> dict[str, Any]:
         "loss_before": line.get(f"{name}_before"),
         "loss_after": line.get(f"{name}_after"),
     }
+
+
+def _groups(line: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the guard losses of groups, if the guard examples name any."""
+    groups = {
+        name: {"loss_before": losses["before"], "loss_after": losses["after"]}
+        for name, losses in line.get("guard_groups", {}).items()
+    }
+    return {"groups": groups} if groups else {}
 
 
 def _figures(line: Mapping[str, Any]) -> dict[str, Any]:

@@ -51,6 +51,10 @@ def certificate_page(certificate: Mapping[str, Any]) -> str:
             {
                 "loss on the request's answers": _change(forgetting),
                 f"loss on {guard['examples']} guard examples": _change(guard),
+                **{
+                    f"loss on those of group {name}": _change(losses)
+                    for name, losses in guard.get("groups", {}).items()
+                },
                 **_wordings(forgetting),
             },
         )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tfrnet.audit.figures import Figures
+from tfrnet.core.loss_words import group_words
 from tfrnet.core.outcome import verdict
 from tfrnet_bench.report.compact import clipped, rounded
 from tfrnet_bench.report.origin_tables import DIGEST_LENGTH
@@ -53,6 +54,10 @@ def request_data(requests: Sequence[Part]) -> dict[str, list[Any]]:
     if not requests:
         return {}
     columns = {name: [request.get(name) for request in requests] for name in _REQUEST_FIELDS}
+    if any(request.get("guard_groups") for request in requests):
+        columns["guard_groups"] = [
+            group_words(request.get("guard_groups") or {}) for request in requests
+        ]
     if any(request.get("holdout") for request in requests):
         for name in ("loss_before", "loss_after"):
             columns[f"holdout_{name}"] = [

@@ -21,6 +21,7 @@ from tfrnet.session import Session
 from tfrnet.state.store import StateStore
 from tfrnet_bench.report import make_report
 from tfrnet_bench.report.answers_file import read_answers
+from tfrnet_bench.report.cell_data import request_data
 from tfrnet_bench.report.state_page import generations_in_effect
 
 # Of four requests some are rejected, and some bring channels back.
@@ -59,6 +60,13 @@ def test_requests_and_channels_are_those_of_the_ledger(model, tokenizer, tmp_pat
     assert f"{counts['accepted']} applied, {counts['rejected']} rejected, 4 seen" in page.text
     assert store.manifest.fingerprint in page.text
     assert "guard_relative" in page.text
+
+
+def test_guard_losses_by_group_are_shown_where_there_are_groups():
+    plain = {"id": "a", "outcome": "accepted", "reason": "", "checked": True}
+    grouped = plain | {"guard_groups": {"laws": {"before": 1.0, "after": 1.25}}}
+    assert request_data([plain, grouped])["guard_groups"] == ["", "laws 1.000 -> 1.250"]
+    assert "guard_groups" not in request_data([plain])
 
 
 def test_what_was_rolled_back_is_not_in_the_map(model, tokenizer, tmp_path):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from tfrnet.cli import options as opt
-from tfrnet.cli.audit_lines import gone_words, group_words, holdout_words, loss_words
+from tfrnet.cli.audit_lines import gone_words, holdout_words
 from tfrnet.cli.output import Output, short_record
+from tfrnet.core.loss_words import group_words, loss_words
 from tfrnet.core.outcome import verdict
 from tfrnet.masking.strength import MaskStrength
 

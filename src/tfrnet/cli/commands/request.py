@@ -119,6 +119,8 @@ def _client(url: str, token: str | None) -> Client:
 
 def _show(output: Output, request: dict[str, Any]) -> int:
     output.say(_line(request))
+    if request.get("guard_groups"):
+        output.say(f"  guard by group: {request['guard_groups']}")
     if request.get("audit"):
         output.say(f"  audit: {request['audit']}")
     output.result("request", request)

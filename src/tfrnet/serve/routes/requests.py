@@ -14,6 +14,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import HTMLResponse, StreamingResponse
 
 from tfrnet.audit.figures import Figures
+from tfrnet.core.loss_words import group_words
 from tfrnet.serve.certificates import issue_certificate
 from tfrnet.serve.queue import Entry, State
 from tfrnet.serve.routes.common import MOST, TheService, event_text, needs
@@ -143,6 +144,7 @@ def shown(primary: Primary, entry: Entry) -> RequestOut:
         stage=primary.stages.get(entry.id),
         in_force=entry.id in history.applied if entry.state == "completed" else None,
         outcome=dict(entry.outcome) if entry.outcome else None,
+        guard_groups=group_words((entry.outcome or {}).get("guard_groups", {})),
         audit=_verdict(entry),
         submitted_by=entry.submitted_by,
         decided_by=entry.decided_by,

@@ -73,6 +73,7 @@ function requestLines(request) {
     request.reason,
     `forget loss ${change(request, "forget_loss")}`,
     `guard loss ${change(request, "guard_loss")}`,
+    request.guard_groups ? `guard by group: ${request.guard_groups}` : "",
     request.mask ? `mask changed by ${shown(100 * request.mask.mean_change, 2)} % on average, ${shown(100 * request.mask.largest_change, 1)} % at most` : "",
   ];
 }
@@ -107,6 +108,7 @@ function requestTable(requests) {
     ["Outcome", outcomeOf],
     ["Forget loss", (request) => request.forget_loss_after, 3, (request) => change(request, "forget_loss")],
     ["Guard loss", (request) => request.guard_loss_after, 3, (request) => change(request, "guard_loss")],
+    ...(requests.some((request) => request.guard_groups) ? [["Guard by group", (request) => request.guard_groups]] : []),
     ...(hasHoldout ? [["Hold-out loss", (request) => request.holdout_loss_after, 3, (request) => change(request, "holdout_loss")]] : []),
     ...(requests.some((request) => request.gone) ? [["Gone in", (request) => request.gone]] : []),
     ...maskColumns,
