@@ -191,14 +191,30 @@ def test_an_excess_may_be_chance():
 
 
 def test_the_figure_says_of_every_cell_how_many_were_accepted():
-    rows = every_cell("small")[1:] + every_cell("large")
-    rows[-1] = rows[-1] | {"accepted": 17}
+    cells = every_cell("small") + every_cell("large")
+    # Each has a number of its own.
+    missing, *rows = [row | {"accepted": 1 + n, "requests": 99} for n, row in enumerate(cells)]
     with figure_style():
         drawn = figure.draw(rows)
-    panels = [axes for axes in drawn.axes if axes.images]
+    panels = {axes.get_title(): axes for axes in drawn.axes if axes.images}
     assert len(panels) == 2 * len(STREAMS)
-    words = [text.get_text() for axes in panels for text in axes.texts]
-    assert len(words) == len(rows) + 1
-    assert words[0] == "not run"
-    assert words[1] == "2 of 20\n40 | 40\n-10"
-    assert words[-1] == "17 of 20\n40 | 40\n-10"
+    found = {
+        (title, *text.get_position()): text.get_text()
+        for title, axes in panels.items()
+        for text in axes.texts
+    }
+    expected = {place_in(row): f"{row['accepted']} of 99\n40 | 40\n-10" for row in rows}
+    assert found == expected | {place_in(missing): "not run"}
+    shares = panels["large (natural), boolq"].images[0].get_array()
+    last = rows[-1]
+    assert shares[-1, -1] == pytest.approx(100 * last["accepted"] / 99)
+    for axes in panels.values():
+        assert [tick.get_text() for tick in axes.get_xticklabels()] == list(map(str, BUDGETS))
+        tolerances = [f"{100 * guard:.0f} %" for guard in GUARDS_OF_THE_MAP]
+        assert [tick.get_text() for tick in axes.get_yticklabels()] == tolerances
+
+
+def place_in(row: dict[str, Any]) -> tuple[str, int, int]:
+    """The title of a cell's panel, and where in it the cell stands."""
+    title = f"{row['model']} ({row['knowledge']}), {row['task']}"
+    return title, BUDGETS.index(row["budget"]), GUARDS_OF_THE_MAP.index(row["guard_relative"])
