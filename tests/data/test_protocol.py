@@ -79,6 +79,17 @@ def test_the_stream_holds_the_forgotten_items_in_order(source):
     refuse_overlap(requests, split.guard_examples(), "guard data")
 
 
+def test_lines_to_keep_may_name_their_task_as_their_group(source, tmp_path):
+    split = make_split("boolq", 0, source, SMALL)
+    write_split(split, tmp_path / "s", by_task=True)
+    write_split(split, tmp_path / "plain")
+    assert "group" not in (tmp_path / "plain" / "guard.jsonl").read_text()
+    for name, parts in (("retain", split.retain), ("guard", split.guard)):
+        groups = [example.group for example in read_examples(tmp_path / "s" / f"{name}.jsonl")]
+        assert groups == [task for task, items in parts.items() for _ in items]
+        assert len(set(groups)) == 3
+
+
 def test_a_written_split_is_found_again_and_holds_no_words(source, tmp_path):
     split = make_split("boolq", 0, source, SMALL)
     write_split(split, tmp_path / "s")

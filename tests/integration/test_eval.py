@@ -51,7 +51,7 @@ def test_split_writes_a_stream_that_eval_finds_again(
 ) -> None:
     out = tmp_path / "new" / "stream"
     options = ["--task", "boolq", "--out", out, "--seed", 3, "--data-dir", data, *SMALL]
-    result = tfrnet("split", *options)
+    result = tfrnet("split", *options, "--groups")
     assert (result.code, result.err) == (0, "")
     lines = result.out.splitlines()
     assert lines[0] == f"{out}: 3 requests of 2, task boolq, seed 3"
@@ -64,6 +64,8 @@ def test_split_writes_a_stream_that_eval_finds_again(
     assert read_requests(out / "requests.jsonl") == expected.requests()
     assert read_examples(out / "retain.jsonl") == expected.retain_examples()
     assert read_examples(out / "guard.jsonl") == expected.guard_examples()
+    groups = {example.group for example in read_examples(out / "guard.jsonl")}
+    assert groups == {"arithmetic", "boolq", "openbookqa"}
     for name, items in expected.parts().items():
         assert any(line.split() == [name, str(len(items))] for line in lines)
 

@@ -7,12 +7,14 @@ anyone with the datasets gets the same items.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tfrnet.core import strict_json
 from tfrnet.core.errors import InputError
+from tfrnet.data.examples import Example
 from tfrnet.data.items import Item
 from tfrnet.data.protocol import Split
 from tfrnet.data.sources import Source
@@ -36,15 +38,25 @@ def to_manifest(split: Split) -> dict[str, Any]:
     }
 
 
-def write_split(split: Split, folder: Path) -> None:
-    """Write a new folder: split.json, requests.jsonl, retain.jsonl, guard.jsonl."""
+def write_split(split: Split, folder: Path, by_task: bool = False) -> None:
+    """Write a new folder: split.json, requests.jsonl, retain.jsonl, guard.jsonl.
+
+    With `by_task` lines to keep name their task as their group, if there are several tasks.
+    """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} exists already and is not empty; choose a new folder")
     folder.mkdir(parents=True, exist_ok=True)
     _write_lines(folder / "requests.jsonl", (r.to_dict() for r in split.requests()))
-    _write_lines(folder / "retain.jsonl", (e.to_dict() for e in split.retain_examples()))
-    _write_lines(folder / "guard.jsonl", (e.to_dict() for e in split.guard_examples()))
+    for name, parts in (("retain", split.retain), ("guard", split.guard)):
+        examples = _in_groups(parts, by_task and len(parts) > 1)
+        _write_lines(folder / f"{name}.jsonl", (example.to_dict() for example in examples))
     (folder / MANIFEST).write_text(json.dumps(to_manifest(split), indent=1) + "\n")
+
+
+def _in_groups(parts: Mapping[str, Sequence[Item]], by_task: bool) -> Iterator[Example]:
+    for task, items in parts.items():
+        for item in items:
+            yield replace(item.example(), group=task if by_task else "")
 
 
 def read_split(path: Path, source: Source) -> Split:

@@ -34,6 +34,14 @@ def command(
         int,
         typer.Option(min=1, help="Guard items of the task, and half as many of each other task."),
     ] = 32,
+    groups: Annotated[
+        bool,
+        typer.Option(
+            "--groups",
+            help="Let retain and guard lines name their task as their group: the guard then judges "
+            "every task for itself.",
+        ),
+    ] = False,
     as_json: opt.AsJson = False,
 ) -> int:
     """Draw the requests, retain data, guard data and evaluation items of one stream.
@@ -58,7 +66,7 @@ def command(
         guard=(guard, -(-guard // 2)),
     )
     split = make_split(task, seed, Source(source, data_dir), sizes)
-    write_split(split, out)
+    write_split(split, out, by_task=groups)
     counts = {name: len(items) for name, items in split.parts().items()}
     output.say(f"{out}: {requests} requests of {split.request_size}, task {task}, seed {seed}")
     for name, count in counts.items():
