@@ -266,6 +266,7 @@ def _measure_scoring(unlearner: Any, data: Data, bench: Bench) -> dict[str, Any]
         tokens=config.score_tokens,
         gradient_checkpointing=passes.gradient_checkpointing,
         max_tokens=passes.tokens,
+        overhead=passes.overhead,
     )
 
     def score() -> None:

@@ -346,9 +346,8 @@ class Unlearner(ABC, Generic[S]):
     def answers(self, examples: list[Encoded]) -> Answers:
         """Return how well the model as it is now gives examples; no request learns of it."""
         passes = self.passes
-        return evaluate_answers(
-            self.model, examples, passes.examples, passes.forward_tokens, self.team
-        )
+        limits = passes.examples, passes.forward_tokens
+        return evaluate_answers(self.model, examples, *limits, self.team, passes.overhead)
 
     def encode(self, examples: Sequence[Example], label: str) -> list[Encoded]:
         """Return the tokens of examples; an error names the one at fault."""
@@ -429,9 +428,8 @@ class Unlearner(ABC, Generic[S]):
     def _losses(self, examples: list[Encoded]) -> torch.Tensor:
         """Return the loss of every example with the model as it is now."""
         passes = self.passes
-        return evaluate_losses(
-            self.model, examples, passes.examples, passes.forward_tokens, self.team
-        )
+        limits = passes.examples, passes.forward_tokens
+        return evaluate_losses(self.model, examples, *limits, self.team, passes.overhead)
 
     def _mean_loss(self, examples: list[Encoded]) -> float:
         return float(self._losses(examples).mean())

@@ -3,7 +3,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from tests import tiny
 from tfrnet.core.errors import InputError
-from tfrnet.data.examples import Encoded, Example, batches, encode, longest_choice, with_eos
+from tfrnet.data.examples import Example, encode, longest_choice, with_eos
 
 TOKENIZER = tiny.make_tokenizer()
 
@@ -85,19 +85,6 @@ def test_an_empty_prompt_counts_as_one_token_to_follow_on():
     encoded = encode(Example("", "red"), TOKENIZER, 64)
     assert encoded.ids == (TOKENIZER.eos_token_id, *tokens("red"))
     assert encoded.answer_length == len(tokens("red"))
-
-
-def test_batches_group_by_length_and_hold_everything_once():
-    lengths = [5, 30, 6, 29, 7, 5]
-    rows = [Encoded(tuple(range(n)), n - 2) for n in lengths]
-    groups = batches(rows, 2)
-    assert groups == [[0, 5], [2, 4], [3, 1]]
-
-
-def test_batches_are_cut_where_logits_would_be_too_many():
-    rows = [Encoded(tuple(range(40)), 10) for _ in range(5)]
-    assert [len(g) for g in batches(rows, 8, max_answer_tokens=70)] == [2, 2, 1]
-    assert [len(g) for g in batches(rows, 8, max_answer_tokens=10)] == [1] * 5
 
 
 @pytest.mark.real

@@ -12,9 +12,10 @@ import transformers
 from tests import tiny
 from tfrnet import TFRConfig, TFRNet
 from tfrnet.core.errors import InputError, TfrnetWarning
-from tfrnet.data.examples import Encoded, batches
+from tfrnet.data.examples import Encoded, Example
 from tfrnet.masking.channels import find_channels
 from tfrnet.masking.mask import ChannelMask, FlattenedBatchError
+from tfrnet.method import find_method, method_names
 from tfrnet.methods.tfr import model as tfr_model
 from tfrnet.methods.tfr import scoring
 from tfrnet.methods.tfr.scoring import ScoreOptions, score_channels
@@ -225,20 +226,37 @@ def test_the_gradients_that_a_solved_step_holds_are_foreseen(changed, rows, monk
     assert asked == [4 * rows * net.mask.index.total]
 
 
-def test_on_a_cpu_passes_are_as_ever_and_odd_models_do_no_harm():
-    assert choose_passes(tiny.make_model(), 50, False) == Passes(8, None, None, False)
-    assert choose_passes(tiny.make_model(), 50, True) == Passes(8, None, None, True)
+def test_on_a_cpu_passes_have_no_more_tokens_than_eight_long_examples():
+    model = tiny.make_model()
+    assert choose_passes(model, 50, False) == Passes(64, 512, 512, False, overhead=30)
+    assert choose_passes(model, 256, True) == Passes(64, 2048, 2048, True, overhead=30)
+    # Of other devices, and of several, nothing is known.
+    assert choose_passes(model.to("meta"), 50, False) == Passes(8, None, None, False)
+
+
+def test_on_a_cpu_short_examples_go_through_together_and_a_number_given_is_kept():
+    def sizes(data: list[Example], **options: int) -> list[int]:
+        net = TFRNet(tiny.make_model(), tiny.make_tokenizer(), data, **options)
+        return [len(group) for group in net._options.groups(net._retain_encoded)]
+
+    data = tiny.examples(20)
+    assert sizes(data) == [10, 10]
+    assert sizes(data, batch_size=8) == [8, 8, 4]
+    assert sizes([*data, Example("", "red " * 100, is_text=True)]) == [10, 10, 1]
+
+
+def test_methods_that_train_keep_the_size_of_their_passes():
+    for name in set(method_names()) - {"tfr"}:
+        method = find_method(name)
+        config = method.config_class()
+        net = method(tiny.make_model(), tiny.make_tokenizer(), tiny.examples(20), config)
+        assert (name, net.batch_size, net.passes) == (name, 8, Passes())
+
+
+def test_odd_models_do_no_harm():
     model = tiny.make_model()
     model.config.num_hidden_layers = 77  # so that its layers cannot be found
     assert passes_within(1 << 30, model, 50, False) == Passes()
-
-
-def test_batches_count_tokens_with_padding():
-    rows = [Encoded(tuple(range(length)), 1) for length in (10, 3, 5, 30, 9)]
-    # The last token of an example is no input.
-    assert batches(rows, 8, max_tokens=18) == [[1, 2], [4, 0], [3]]
-    assert batches(rows, 8, max_tokens=17) == [[1, 2], [4], [0], [3]]
-    assert batches(rows, 8) == [[1, 2, 4, 0, 3]]
 
 
 @pytest.fixture

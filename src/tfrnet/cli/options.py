@@ -145,8 +145,9 @@ BatchSize = Annotated[
     int | None,
     typer.Option(
         min=1,
-        help="Examples per forward pass. Default: 8, or with tfr on a GPU as many as fit into its "
-        "memory. Affects results only by rounding; keep it to resume bit for bit.",
+        help="Examples per forward pass. Default: 8; with tfr as many as fit into a GPU's memory, "
+        "or as are fastest on a CPU. Affects results only by rounding; keep it to resume bit for "
+        "bit.",
         show_default=False,
     ),
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -211,30 +211,3 @@ def tokens_apart(examples: Iterable[Encoded], others: Iterable[Encoded]) -> list
 
 def _place(example: Example, number: int) -> str:
     return f"line {example.line}" if example.line else f"example {number}"
-
-
-def batches(
-    encoded: Sequence[Encoded],
-    batch_size: int,
-    max_answer_tokens: int = 2048,
-    max_tokens: int | None = None,
-) -> list[list[int]]:
-    """Group example indices by length, to save padding.
-
-    `max_tokens` includes padding, but not an example's last token, which is not an input; a longer
-    example gets a batch of its own. `max_answer_tokens` limits the positions that need logits: with
-    a large vocabulary those, not the layers, would fill the memory.
-    """
-    order = sorted(range(len(encoded)), key=lambda i: (len(encoded[i].ids), i))
-    groups: list[list[int]] = []
-    answer_tokens = 0
-    for i in order:
-        answer_tokens += encoded[i].answer_length
-        full = not groups or len(groups[-1]) == batch_size or answer_tokens > max_answer_tokens
-        if not full and max_tokens is not None:
-            full = (len(groups[-1]) + 1) * (len(encoded[i].ids) - 1) > max_tokens
-        if full:
-            groups.append([])
-            answer_tokens = encoded[i].answer_length
-        groups[-1].append(i)
-    return groups

@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from tfrnet.core.team import SOLO, Team, Tensors
-from tfrnet.data.examples import Encoded, batches
+from tfrnet.data.batches import batches
+from tfrnet.data.examples import Encoded
 from tfrnet.models.padding import PaddingSide, padded
 from tfrnet.models.parts import in_parts
 from tfrnet.models.prompts import rows_answer
@@ -205,9 +206,10 @@ def evaluate_losses(
     batch_size: int,
     max_tokens: int | None = None,
     team: Team = SOLO,
+    overhead: int | None = None,
 ) -> torch.Tensor:
     """Return L(x) of many examples, in their order, on the CPU."""
-    return _evaluate(answer_losses, model, examples, batch_size, max_tokens, team)
+    return _evaluate(answer_losses, model, examples, batch_size, max_tokens, team, overhead)
 
 
 @torch.no_grad()
@@ -217,12 +219,13 @@ def evaluate_answers(
     batch_size: int,
     max_tokens: int | None = None,
     team: Team = SOLO,
+    overhead: int | None = None,
 ) -> Answers:
     """Return losses and whether the model gives the answers, without decoding; at least one.
 
     Greedy decoding gives an answer if each of its tokens is the likeliest after those before it.
     """
-    found = _evaluate(_losses_and_given, model, examples, batch_size, max_tokens, team)
+    found = _evaluate(_losses_and_given, model, examples, batch_size, max_tokens, team, overhead)
     return Answers(found[..., 0], found[..., 1] > 0)
 
 
@@ -240,10 +243,11 @@ def _evaluate(
     batch_size: int,
     max_tokens: int | None,
     team: Team,
+    overhead: int | None,
 ) -> torch.Tensor:
     """Return the values of many examples, in their order, on the CPU."""
     device = input_device(model)
-    groups = batches(examples, batch_size, max_tokens=max_tokens)
+    groups = batches(examples, batch_size, max_tokens=max_tokens, overhead=overhead)
 
     def values_of(part: list[int]) -> torch.Tensor:
         return of_batch(model, collate([examples[i] for i in part], device)).float()

@@ -11,7 +11,8 @@ from transformers import GenerationConfig, StoppingCriteria, TextStreamer
 
 from tfrnet.core.errors import InputError
 from tfrnet.core.team import SOLO, Team
-from tfrnet.data.examples import tokenise
+from tfrnet.data.batches import batches
+from tfrnet.data.examples import Encoded, tokenise
 from tfrnet.models.forward import input_device
 from tfrnet.models.load import LoadedModel
 from tfrnet.models.padding import padded
@@ -54,10 +55,15 @@ def continue_rows(
     one_line: bool = False,
     advance: Callable[[int], None] | None = None,
     team: Team = SOLO,
+    max_tokens: int | None = None,
 ) -> list[list[int]]:
-    """Return the tokens that follow each row of tokens; the rest is as for `continue_texts`."""
-    order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
-    parts = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
+    """Return the tokens that follow each row of tokens; the rest is as for `continue_texts`.
+
+    `max_tokens` is the most that the rows of a batch may have together, with padding.
+    """
+    # The first token that is added, whichever it is, is the answer's.
+    begun = [Encoded((*row, 0), len(row)) for row in rows]
+    parts = batches(begun, batch_size, max_answer_tokens=batch_size, max_tokens=max_tokens)
     found: list[list[int]] = [[] for _ in rows]
 
     def work(chosen: list[int]) -> list[list[int]]:

@@ -115,6 +115,7 @@ class TFRNet(Unlearner[ChannelState]):
             tokens=self.config.score_tokens,
             gradient_checkpointing=self.passes.gradient_checkpointing,
             max_tokens=self.passes.tokens,
+            overhead=self.passes.overhead,
             team=self.team,
         )
 

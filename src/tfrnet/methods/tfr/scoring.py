@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Literal
 import torch
 
 from tfrnet.core.team import SOLO, Team, Tensors
-from tfrnet.data.examples import Encoded, batches
+from tfrnet.data.batches import batches
+from tfrnet.data.examples import Encoded
 from tfrnet.masking.mask import ChannelMask
 from tfrnet.models.checkpointing import can_be_checkpointed, checkpointed
 from tfrnet.models.forward import (
@@ -47,11 +48,14 @@ class ScoreOptions:
     padding_side: PaddingSide = "right"
     gradient_checkpointing: bool = False
     max_tokens: int | None = None
+    overhead: int | None = None
     team: Team = SOLO
 
     def groups(self, examples: Sequence[Encoded]) -> list[list[int]]:
         """Return the batches as indices of examples."""
-        return batches(examples, self.batch_size, max_tokens=self.max_tokens)
+        return batches(
+            examples, self.batch_size, max_tokens=self.max_tokens, overhead=self.overhead
+        )
 
 
 @dataclass(frozen=True)

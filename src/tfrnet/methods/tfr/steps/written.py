@@ -156,12 +156,19 @@ class Writer:
             fits = fitting_length(self.model, wanted) == wanted
             together.setdefault(longest if fits else size, []).append(place)
         found, loaded = list(starts), LoadedModel(self.model, self.tokenizer)
+        options = self.options
         for size, places in together.items():
             if not size:
                 continue
             rows = [starts[place] for place in places]
             added = continue_rows(
-                loaded, rows, size, batch_size=self.options.batch_size, team=self.options.team
+                loaded,
+                rows,
+                size,
+                batch_size=options.batch_size,
+                team=options.team,
+                # A GPU says when its memory runs out, a CPU does not.
+                max_tokens=None if options.overhead is None else options.max_tokens,
             )
             for place, more in zip(places, added, strict=True):
                 found[place] = (*starts[place], *more[: sizes[place]])
