@@ -83,6 +83,12 @@ def test_a_request_changes_the_model_and_can_be_taken_back_bit_for_bit(name, tra
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
 
 
+@pytest.mark.parametrize("name", ["npo", "llm-eraser", "o3"])
+def test_without_a_number_a_step_takes_eight_examples_at_a_time(name):
+    unlearner = make(name, model=tiny.make_model(), batch_size=None)
+    assert [part.batch.size for part in unlearner._parts(unlearner._retain_encoded)] == [8, 8, 8]
+
+
 def test_an_adapter_learns_at_ten_times_the_rate_of_the_weights():
     """B starts at 0 and Adam's first step is the rate, so that the rate can be read off."""
     unlearner = make("ga", "lora", learning_rate=1e-5, lora_factor=10.0, steps=1)

@@ -14,7 +14,7 @@ from tfrnet.core.errors import InputError
 from tfrnet.masking.channels import find_channels
 from tfrnet.masking.mask import ChannelMask
 from tfrnet.models import generation
-from tfrnet.models.generation import continue_texts, stream_text
+from tfrnet.models.generation import continue_rows, continue_texts, stream_text
 from tfrnet.models.load import LoadedModel
 
 EOS = 0
@@ -61,6 +61,15 @@ def test_what_the_memory_does_not_hold_is_done_in_halves(loaded, expected, monke
     monkeypatch.setattr(generation, "_generate", short)
     assert continue_texts(loaded, PROMPTS, 10, batch_size=16) == expected
     assert max(sizes) == 2
+
+
+def test_a_limit_on_tokens_counts_padding_and_changes_nothing_else(loaded, passes):
+    rows = [[5] * length for length in (9, 2, 3, 30, 9)]
+    expected = continue_rows(loaded, rows, 4, batch_size=8)
+    assert passes[0] == (5, 30)
+    passes.clear()
+    assert continue_rows(loaded, rows, 4, batch_size=8, max_tokens=18) == expected
+    assert [each for each in passes if each[1] > 1] == [(2, 3), (2, 9), (1, 30)]
 
 
 @pytest.mark.parametrize("architecture", ["gpt2", "gemma3"])

@@ -15,7 +15,6 @@ from tfrnet.core.errors import InputError, TfrnetWarning
 from tfrnet.data.examples import Encoded, Example
 from tfrnet.masking.channels import find_channels
 from tfrnet.masking.mask import ChannelMask, FlattenedBatchError
-from tfrnet.method import find_method, method_names
 from tfrnet.methods.tfr import model as tfr_model
 from tfrnet.methods.tfr import scoring
 from tfrnet.methods.tfr.scoring import ScoreOptions, score_channels
@@ -243,14 +242,6 @@ def test_on_a_cpu_short_examples_go_through_together_and_a_number_given_is_kept(
     assert sizes(data) == [10, 10]
     assert sizes(data, batch_size=8) == [8, 8, 4]
     assert sizes([*data, Example("", "red " * 100, is_text=True)]) == [10, 10, 1]
-
-
-def test_methods_that_train_keep_the_size_of_their_passes():
-    for name in set(method_names()) - {"tfr"}:
-        method = find_method(name)
-        config = method.config_class()
-        net = method(tiny.make_model(), tiny.make_tokenizer(), tiny.examples(20), config)
-        assert (name, net.batch_size, net.passes) == (name, 8, Passes())
 
 
 def test_odd_models_do_no_harm():
