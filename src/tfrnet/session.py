@@ -33,6 +33,7 @@ from tfrnet.method_state import (
 from tfrnet.models.fingerprint import tokenizer_digest
 from tfrnet.models.load import LoadedModel
 from tfrnet.models.own_text import write_own_text
+from tfrnet.models.passes import DEFAULT_BATCH
 from tfrnet.state.applied import is_applied, refuse_applied
 from tfrnet.state.base_model import bare_name, remember_place
 from tfrnet.state.digests import (
@@ -120,6 +121,8 @@ class Session:
                     f"method {chosen.method} takes a {chosen.config_class.__name__}, "
                     f"not a {type(config).__name__}"
                 )
+            if batch_size is None and known:
+                batch_size = _batch_of_before(known, model)
             self.unlearner: Unlearner[Any] = chosen(
                 model,
                 tokenizer,
@@ -376,6 +379,15 @@ def _own_retain(own_text: OwnText, request: Request) -> list[Example]:
 def _record_of(examples: Sequence[Example], key: bytes) -> dict[str, Any]:
     """Return what the ledger keeps of data: no words."""
     return {"examples": len(examples), "digest": examples_digest(examples, key)}
+
+
+def _batch_of_before(known: StateStore, model: PreTrainedModel) -> int | None:
+    """Return 8 for a state that had so many examples in every pass, as all once had on a CPU.
+
+    It goes on with that, so that its bits are those of before.
+    """
+    had_eight = known.history.latest_pass == (DEFAULT_BATCH, None)
+    return DEFAULT_BATCH if had_eight and model.device.type == "cpu" else None
 
 
 def _let_go(opened: StateStore | NewState | None) -> None:

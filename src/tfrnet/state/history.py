@@ -34,6 +34,7 @@ class History:
     branching point. What is applied now is the way from the root to the latest request.
     `digests` maps generations to the digests of their tensors, `guard_losses` to their guard loss
     and `holdouts` to what the hold-out data showed, where a request has measured them.
+    `latest_pass` are the latest request's limits on examples and on tokens in a pass.
     """
 
     def __init__(self) -> None:
@@ -43,6 +44,7 @@ class History:
         self.digests: dict[int, str] = {}
         self.guard_losses: dict[int, float] = {}
         self.holdouts: dict[int, Mapping[str, Any]] = {}
+        self.latest_pass: tuple[int | None, int | None] = None, None
         self._events: list[_Event] = []
         self._latest = _NOTHING
         self._latest_of: dict[int, int] = {}  # generation -> its latest event
@@ -71,6 +73,7 @@ class History:
         if entry["kind"] == "request":
             self._add_request(entry, self.lines)
             self._take_measures(entry)
+            self.latest_pass = entry.get("batch_size"), entry.get("batch_tokens")
         elif entry["kind"] == "rollback":
             self._same_measures(entry["to"], entry["generation"])
             # Undone requests may be asked for again, rejected ones tried again.
