@@ -404,6 +404,19 @@ def test_a_resumed_stream_is_bit_identical_to_an_uninterrupted_one(
         assert all(check.passed for check in verify_state(state))
 
 
+@pytest.mark.parametrize("begun_with", [None, 8, 4])
+def test_a_state_begun_with_eight_examples_in_a_pass_goes_on_with_eight(
+    open_session: OpenSession, begun_with: int | None
+) -> None:
+    with open_session(batch_size=begun_with) as session:
+        assert session.unlearner.batch_size == (begun_with or 64)
+        session.forget(STREAM[0])
+    with open_session() as session:
+        assert session.unlearner.batch_size == (8 if begun_with == 8 else 64)
+    with open_session(batch_size=3) as session:
+        assert session.unlearner.batch_size == 3
+
+
 def test_the_state_records_what_the_method_asks_for(
     open_session: OpenSession, folder: Path
 ) -> None:
