@@ -29,8 +29,8 @@ from tfrnet.evaluation.evaluator import Evaluator
 from tfrnet.evaluation.plan import Options, Part, Plan
 from tfrnet.evaluation.suite import measure
 from tfrnet.evaluation.tasks import evaluate_task
-from tfrnet.evaluation.token_scores import TokenScores
 from tfrnet.models.load import LoadedModel
+from tfrnet.models.token_scores import TokenScores
 
 COUNT = 12
 

@@ -11,12 +11,12 @@ from typing import Any
 from tfrnet.core.team import SOLO, Team
 from tfrnet.data.examples import Encoded, tokenise
 from tfrnet.evaluation.cache import Cache
-from tfrnet.evaluation.likelihood import score_answers
-from tfrnet.evaluation.token_scores import TokenScores
 from tfrnet.masking.digest import model_digest
 from tfrnet.models.forward import input_device
 from tfrnet.models.generation import continue_texts
+from tfrnet.models.likelihood import score_answers
 from tfrnet.models.load import LoadedModel
+from tfrnet.models.token_scores import TokenScores
 
 
 @dataclass

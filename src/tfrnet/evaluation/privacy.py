@@ -13,7 +13,7 @@ from tfrnet.evaluation.gradient_norm import gradient_norms
 from tfrnet.evaluation.metrics import membership as metrics
 from tfrnet.evaluation.metrics.intervals import auc_standard_error
 from tfrnet.evaluation.tofu import TofuOptions
-from tfrnet.evaluation.token_scores import TokenScores
+from tfrnet.models.token_scores import TokenScores
 
 ATTACKS = ("loss", "zlib", "min_k", "min_k_plus_plus")
 # White-box, so it is not one of the four that the MIA gap is the mean of.

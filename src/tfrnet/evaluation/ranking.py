@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tfrnet.data.examples import Encoded, Example, Truncation, encode, longest_choice
 from tfrnet.data.items import Question
-from tfrnet.evaluation.likelihood import score_answers
+from tfrnet.models.likelihood import score_answers
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

@@ -10,7 +10,7 @@ from tfrnet.data.examples import Encoded
 from tfrnet.data.tofu import Boundary, Template, TofuRow, encode_answer, tofu_prompt
 from tfrnet.evaluation.evaluator import Evaluator
 from tfrnet.evaluation.metrics import tofu_scores as metrics
-from tfrnet.evaluation.token_scores import TokenScores
+from tfrnet.models.token_scores import TokenScores
 
 FORGET = "forget"
 REAL_WORLD = ("real_authors", "world_facts")

@@ -10,13 +10,13 @@ from tfrnet.core.errors import InputError
 from tfrnet.core.tensors import TensorState
 from tfrnet.data.examples import Encoded, Example, encode
 from tfrnet.data.requests import Request
-from tfrnet.evaluation.likelihood import score_answers
 from tfrnet.masking.digest import model_digest
 from tfrnet.method import find_method
 from tfrnet.methods.o3.config import O3Config
 from tfrnet.methods.o3.method import O3, orthogonality
 from tfrnet.models.forward import answer_logits, collate
 from tfrnet.models.generation import continue_texts
+from tfrnet.models.likelihood import score_answers
 from tfrnet.models.load import LoadedModel
 from tfrnet.models.prompts import rows_answer
 

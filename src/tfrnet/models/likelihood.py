@@ -19,11 +19,11 @@ import torch
 from tfrnet.core.errors import OVERFLOW_HINT, CheckFailedError
 from tfrnet.core.team import SOLO, Team
 from tfrnet.data.examples import Encoded
-from tfrnet.evaluation.token_scores import TokenScores, token_statistics
 from tfrnet.models.forward import head_sees_only, input_device
 from tfrnet.models.padding import padded
 from tfrnet.models.parts import in_parts
 from tfrnet.models.prompts import Prompts, rows_answer
+from tfrnet.models.token_scores import TokenScores, token_statistics
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

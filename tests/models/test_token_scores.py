@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from tfrnet.evaluation.token_scores import TokenScores, token_statistics
+from tfrnet.models.token_scores import TokenScores, token_statistics
 
 LOGITS = [
     [2, 0.5, -1, 0],

@@ -6,10 +6,10 @@ import torch
 from tests import tiny
 from tfrnet.core.errors import InputError
 from tfrnet.data.examples import Encoded, Example, encode
-from tfrnet.evaluation import likelihood
-from tfrnet.evaluation.likelihood import score_answers
 from tfrnet.masking.channels import find_channels
 from tfrnet.masking.mask import ChannelMask
+from tfrnet.models import likelihood
+from tfrnet.models.likelihood import score_answers
 
 CHOICES = ("red", "red green", "white and blue", "no")
 _SINGLE = ("mixtral", "qwen2_moe")  # their experts run in float32 at most
