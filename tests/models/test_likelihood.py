@@ -1,18 +1,29 @@
 """Shared prefixes change nothing but the time: every score equals that of a plain pass."""
 
+from functools import partial
+
 import pytest
 import torch
+import transformers
 
 from tests import tiny
-from tfrnet.core.errors import InputError
+from tfrnet.core.errors import CheckFailedError, InputError
+from tfrnet.core.team import Team
 from tfrnet.data.examples import Encoded, Example, encode
 from tfrnet.masking.channels import find_channels
 from tfrnet.masking.mask import ChannelMask
 from tfrnet.models import likelihood
-from tfrnet.models.likelihood import score_answers
+from tfrnet.models.forward import evaluate_losses
+from tfrnet.models.likelihood import losses_by_prompt, score_answers
+from tfrnet.models.passes import Passes
+from tfrnet.models.prompts import known_prompts
 
 CHOICES = ("red", "red green", "white and blue", "no")
 _SINGLE = ("mixtral", "qwen2_moe")  # their experts run in float32 at most
+
+
+def _quick(names, *quick):
+    return [each if each in quick else pytest.param(each, marks=pytest.mark.slow) for each in names]
 
 
 def _groups(tokenizer, most=4):
@@ -181,3 +192,157 @@ def test_progress_counts_groups(tokenizer):
     done = []
     score_answers(tiny.make_model(), groups, 2, advance=done.append)
     assert sum(done) == len(groups)
+
+
+def _memories():
+    """Models that remember more of a prefix than keys and values, or nothing."""
+    sizes = {"vocab_size": tiny.VOCABULARY, "hidden_size": 32, "intermediate_size": 48}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 2}
+    return {
+        "convolutions": transformers.Lfm2Config(
+            **sizes, **heads, layer_types=["conv", "full_attention"]
+        ),
+        "linear attention": transformers.MiniMaxConfig(
+            **sizes,
+            **heads,
+            num_local_experts=2,
+            layer_types=["linear_attention", "full_attention"],
+        ),
+        "nothing": transformers.OpenAIGPTConfig(
+            vocab_size=tiny.VOCABULARY, n_embd=32, n_layer=2, n_head=4, n_positions=128
+        ),
+    }
+
+
+@pytest.mark.parametrize("memory", _quick(_memories(), "convolutions"))
+@torch.no_grad()
+def test_where_a_prefix_cannot_be_continued_answers_are_computed_whole(memory, tokenizer):
+    torch.manual_seed(0)
+    model = transformers.AutoModelForCausalLM.from_config(_memories()[memory]).eval()
+    groups = _groups(tokenizer)
+    for group, scores in zip(groups, score_answers(model, groups, 3), strict=True):
+        for answer, score in zip(group, scores, strict=True):
+            assert score.log_probs == pytest.approx(_plain(model, answer), abs=1e-5)
+
+
+def test_log_probabilities_that_are_not_numbers_are_refused(tokenizer):
+    model = tiny.make_model()
+    model.get_input_embeddings().weight.data.fill_(torch.nan)
+    with pytest.raises(CheckFailedError, match="not numbers"):
+        score_answers(model, _groups(tokenizer), 4)
+
+
+# Losses of examples, some of which have the same prompt
+
+
+def _answers(prompt, *lengths):
+    """Return answers of some lengths to a prompt of `prompt` tokens."""
+    generator = torch.Generator().manual_seed(prompt)
+    draw = partial(torch.randint, 1, tiny.VOCABULARY, generator=generator)
+    ids = draw((prompt,)).tolist()
+    return [Encoded((*ids, *draw((length,)).tolist()), prompt) for length in lengths]
+
+
+def _examples():
+    """Return answers to prompts of 30, 7 and 1 tokens and to one of their own, in turn."""
+    made = [_answers(30, 1, 5, 2, 1, 3, 4), _answers(7, 1, 1, 2, 1, 2, 1), _answers(1, *[1] * 6)]
+    return [each for turn in zip(*made, _answers(9, 5) * 6, strict=True) for each in turn]
+
+
+def _ordinary(model):
+    return partial(evaluate_losses, model, batch_size=8)
+
+
+@pytest.mark.parametrize("architecture", _quick(tiny.ARCHITECTURES, "llama", "gemma3", "gpt2"))
+def test_losses_by_prompt_are_those_of_whole_passes(architecture, monkeypatch):
+    model, examples = tiny.make_model(architecture), _examples()
+    with ChannelMask(model, find_channels(model)) as mask:
+        mask.set(torch.rand(mask.index.total, generator=torch.Generator().manual_seed(0)))
+        seen = _count_tokens(model, monkeypatch)
+        expected = evaluate_losses(model, examples, 8)
+        whole = sum(rows * columns for rows, columns in seen)
+        seen.clear()
+        found = losses_by_prompt(model, examples, Passes(), _ordinary(model))
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    assert sum(rows * columns for rows, columns in seen) < 0.6 * whole
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_losses_by_prompt_in_half_precision_are_close(dtype):
+    model, examples = tiny.make_model(dtype=dtype), _examples()
+    found = losses_by_prompt(model, examples, Passes(), _ordinary(model))
+    expected = evaluate_losses(model, examples, 8)
+    torch.testing.assert_close(found, expected, rtol=4 * torch.finfo(dtype).eps, atol=0)
+
+
+def test_every_row_is_known_to_answer_its_prompt(monkeypatch):
+    model, examples = tiny.make_model(), _examples()
+    prompts = {each.ids[: each.answer_start] for each in examples}
+    forward, rows = model.forward, []
+
+    def spy(**inputs):
+        known = list(map(tuple, known_prompts()))
+        assert len(known) == len(inputs["input_ids"])
+        rows.extend(known)
+        return forward(**inputs)
+
+    monkeypatch.setattr(model, "forward", spy)
+    losses_by_prompt(model, examples, Passes(), _ordinary(model))
+    assert set(rows) == prompts
+
+
+class _Lockstep(Team):
+    in_lockstep = True
+
+
+@pytest.mark.parametrize("why", ["compiled", "in lockstep", "stateful", "little to save"])
+def test_otherwise_losses_are_computed_as_ever(why, monkeypatch):
+    model, examples = tiny.make_model(), _examples()
+    if why == "little to save":
+        # Texts: all begin with the same token, and nothing else is shared.
+        examples = _answers(1, *range(20, 60)) + _answers(12, 1, 1)
+    expected, forward = evaluate_losses(model, examples, 8), model.forward
+    monkeypatch.setattr(type(model), "_is_stateful", why == "stateful")
+
+    def spy(**inputs):
+        assert not inputs["use_cache"]
+        assert inputs["attention_mask"][:, 0].all()  # padded on the right, as a state needs it
+        return forward(**inputs)
+
+    monkeypatch.setattr(model, "forward", spy)
+    found = losses_by_prompt(
+        model,
+        examples,
+        Passes(compiled=why == "compiled"),
+        _ordinary(model),
+        _Lockstep() if why == "in lockstep" else Team(),
+    )
+    assert torch.equal(found, expected)
+
+
+def test_losses_by_prompt_keep_to_the_limits_of_a_pass(monkeypatch):
+    """Tokens whose keys and values are kept count too."""
+    model, examples = tiny.make_model(), [each for each in _examples() if each.answer_start > 9]
+    expected, passes = evaluate_losses(model, examples, 8), Passes(examples=4, tokens=72)
+    forward, sizes = model.forward, []
+
+    def spy(**inputs):
+        sizes.append(inputs["attention_mask"].shape)
+        return forward(**inputs)
+
+    monkeypatch.setattr(model, "forward", spy)
+    found = losses_by_prompt(model, examples, passes, _ordinary(model))
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    assert len(sizes) > 2
+    assert max(rows for rows, _ in sizes) == 2
+    assert max(rows * columns for rows, columns in sizes) <= 72
+
+
+def test_losses_that_are_not_numbers_are_left_to_the_caller():
+    model, examples = tiny.make_model(), _examples()
+    model.get_input_embeddings().weight.data[examples[0].ids[0]] = torch.nan
+    found = losses_by_prompt(model, examples, Passes(), _ordinary(model))
+    torch.testing.assert_close(
+        found, evaluate_losses(model, examples, 8), rtol=1e-5, atol=1e-5, equal_nan=True
+    )
+    assert found.isnan().any()

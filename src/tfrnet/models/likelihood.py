@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,6 +22,7 @@ from tfrnet.data.examples import Encoded
 from tfrnet.models.forward import head_sees_only, input_device
 from tfrnet.models.padding import padded
 from tfrnet.models.parts import in_parts
+from tfrnet.models.passes import Passes
 from tfrnet.models.prompts import Prompts, rows_answer
 from tfrnet.models.token_scores import TokenScores, token_statistics
 
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
 # The most positions whose logits are computed in one pass: with a large vocabulary the logits, not
 # the layers, would fill the memory.
 _MAX_LOGITS = 2048
+# A loss is computed from a shared prompt if that saves this share of the tokens of all its answers,
+# and so many tokens in all: continuing takes passes of its own, each worth some dozens of tokens.
+_SHARE_SAVED = 0.5
+_TOKENS_SAVED = 128
 
 Advance = Callable[[int], None]
 
@@ -61,6 +66,64 @@ class _Rest:
     answer: Encoded
 
 
+@dataclass(frozen=True)
+class _Limits:
+    """The most sequences in a pass, and the most tokens, with padding and with those cached."""
+
+    sequences: int
+    tokens: int | None = None
+
+    def allow(self, sequences: int, width: int) -> bool:
+        return sequences <= self.sequences and sequences * width <= (self.tokens or math.inf)
+
+
+@torch.no_grad()
+def losses_by_prompt(
+    model: PreTrainedModel,
+    examples: Sequence[Encoded],
+    passes: Passes,
+    losses: Callable[[list[Encoded]], torch.Tensor],
+    team: Team = SOLO,
+) -> torch.Tensor:
+    """Return L(x) of many examples, in their order, on the CPU; `losses` computes it one by one.
+
+    A prompt with several answers is computed once, if that saves enough. This changes results only
+    by rounding.
+    """
+    groups = []
+    # Compiled layers do without keys and values. With sharded weights every process has to take
+    # part in every pass, and how many passes a group takes depends on its answers.
+    if not (passes.compiled or team.in_lockstep or _is_stateful(model)):
+        groups = _sharing(examples)
+    shared = {i for group in groups for i in group}
+    others = [i for i in range(len(examples)) if i not in shared]
+    found = torch.empty(len(examples))
+    if others:
+        found[others] = losses([examples[i] for i in others])
+    # Keys and values are kept for all layers, so the limit is that of passes with a gradient.
+    limits = _Limits(passes.examples, passes.tokens)
+    answers = [[examples[i] for i in group] for group in groups]
+    for group, scores in zip(groups, _scored(model, answers, limits, team=team), strict=True):
+        found[group] = torch.tensor([score.average_loss for score in scores])
+    return found
+
+
+def _sharing(examples: Sequence[Encoded]) -> list[list[int]]:
+    """Return the examples with the same prompt, where computing it once saves enough."""
+    by_prompt: dict[tuple[int, ...], list[int]] = {}
+    for i, example in enumerate(examples):
+        by_prompt.setdefault(example.ids[: example.answer_start], []).append(i)
+    groups = []
+    saved_in_all = 0
+    for group in by_prompt.values():
+        answers = [examples[i] for i in group]
+        saved = (len(answers) - 1) * _common_length(answers)
+        if saved >= _SHARE_SAVED * sum(len(answer.ids) - 1 for answer in answers):
+            groups.append(group)
+            saved_in_all += saved
+    return groups if saved_in_all >= _TOKENS_SAVED else []
+
+
 @torch.no_grad()
 def score_answers(
     model: PreTrainedModel,
@@ -75,12 +138,29 @@ def score_answers(
     `batch_size` is the number of sequences in a pass; it affects results only by rounding. Batches
     that do not fit in memory are halved. `advance` is called with the number of groups done.
     """
+    found = _scored(model, groups, _Limits(batch_size), moments, advance, team)
+    if any(math.isnan(value) for group in found for score in group for value in score.log_probs):
+        raise CheckFailedError(
+            "the model's log-probabilities are not numbers, so there is nothing to compare; "
+            f"{OVERFLOW_HINT}"
+        )
+    return found
+
+
+def _scored(
+    model: PreTrainedModel,
+    groups: Sequence[Sequence[Encoded]],
+    limits: _Limits,
+    moments: bool = False,
+    advance: Advance | None = None,
+    team: Team = SOLO,
+) -> list[list[TokenScores]]:
     units = _units(model, groups)
     found: dict[tuple[int, int], dict[int, _Statistics]] = {}
-    shared = list(_batches(units, batch_size))
+    shared = list(_batches(units, limits))
 
     def work(batch: list[_Unit]) -> list[tuple[_Read, _Statistics]]:
-        return _score_in_parts(model, batch, batch_size, moments)
+        return _score_in_parts(model, batch, limits, moments)
 
     for batch, scored in zip(shared, team.map_objects(shared, work), strict=True):
         for read, statistics in scored:
@@ -96,8 +176,7 @@ def score_answers(
 def _units(model: PreTrainedModel, groups: Sequence[Sequence[Encoded]]) -> list[_Unit]:
     """Return the answers to compute together: those of a group, if they share a prefix."""
     units: list[_Unit] = []
-    # Models with a recurrent state instead of keys and values cannot continue a shared prefix.
-    stateful = bool(getattr(model, "_is_stateful", False))
+    stateful = _is_stateful(model)
     for g, group in enumerate(groups):
         answers = [((g, a), answer) for a, answer in enumerate(group)]
         if not stateful and len({answer.ids[0] for answer in group}) == 1:
@@ -107,34 +186,38 @@ def _units(model: PreTrainedModel, groups: Sequence[Sequence[Encoded]]) -> list[
     return units
 
 
+def _is_stateful(model: PreTrainedModel) -> bool:
+    """Tell whether a model has a recurrent state, so that it cannot continue a shared prefix."""
+    return bool(getattr(model, "_is_stateful", False))
+
+
 def _assemble(tokens: dict[int, _Statistics], moments: bool) -> TokenScores:
     columns = list(zip(*(tokens[number] for number in sorted(tokens)), strict=True))
-    if any(math.isnan(value) for value in columns[0]):
-        raise CheckFailedError(
-            "the model's log-probabilities are not numbers, so there is nothing to compare; "
-            f"{OVERFLOW_HINT}"
-        )
     return TokenScores(*columns[: 4 if moments else 2])
 
 
-def _batches(units: Sequence[_Unit], batch_size: int) -> Iterator[list[_Unit]]:
+def _batches(units: Sequence[_Unit], limits: _Limits) -> Iterator[list[_Unit]]:
     """Yield units of similar length together, to reduce padding."""
     return _packed(
-        sorted(units, key=lambda unit: max(len(answer.ids) for _, answer in unit)),
-        batch_size,
+        units,
+        limits,
+        lambda unit: max(len(answer.ids) for _, answer in unit),
         lambda unit: max(answer.answer_length for _, answer in unit),
     )
 
 
 def _packed(
-    parts: Sequence[Part], batch_size: int, logits_of: Callable[[Part], int]
+    parts: Sequence[Part],
+    limits: _Limits,
+    width_of: Callable[[Part], int],
+    logits_of: Callable[[Part], int],
 ) -> Iterator[list[Part]]:
-    """Yield at most `batch_size` parts at a time, fewer if they have too many logits."""
+    """Yield parts of similar width together, as many as the limits and their logits allow."""
     pack: list[Part] = []
     logits = 0
-    for part in parts:
+    for part in sorted(parts, key=width_of):
         logits += logits_of(part)
-        if pack and (len(pack) == batch_size or logits > _MAX_LOGITS):
+        if pack and (not limits.allow(len(pack) + 1, width_of(part)) or logits > _MAX_LOGITS):
             yield pack
             pack, logits = [], logits_of(part)
         pack.append(part)
@@ -143,16 +226,17 @@ def _packed(
 
 
 def _score_in_parts(
-    model: PreTrainedModel, batch: Sequence[_Unit], batch_size: int, moments: bool
+    model: PreTrainedModel, batch: Sequence[_Unit], limits: _Limits, moments: bool
 ) -> list[tuple[_Read, _Statistics]]:
     """Score a batch, halved if it does not fit in memory."""
 
     def score(part: list[int], size: int) -> list[tuple[_Read, _Statistics]]:
-        return list(_score_batch(model, [batch[i] for i in part], size, moments))
+        smaller = replace(limits, sequences=size)
+        return list(_score_batch(model, [batch[i] for i in part], smaller, moments))
 
     parts = in_parts(
         list(range(len(batch))),
-        lambda part: score(part, batch_size if len(part) == len(batch) else len(part)),
+        lambda part: score(part, limits.sequences if len(part) == len(batch) else len(part)),
         # A single unit may still have several answers that continue in one pass.
         last_resort=lambda part: score(part, 1),
     )
@@ -160,7 +244,7 @@ def _score_in_parts(
 
 
 def _score_batch(
-    model: PreTrainedModel, units: Sequence[_Unit], batch_size: int, moments: bool
+    model: PreTrainedModel, units: Sequence[_Unit], limits: _Limits, moments: bool
 ) -> Iterator[tuple[_Read, _Statistics]]:
     common = [_common_length([answer for _, answer in unit]) for unit in units]
     width = max(common)
@@ -183,8 +267,17 @@ def _score_batch(
     with rows_answer(prompts):
         statistics, cache = _forward(model, ids, mask, first, moments, keep_cache=bool(rest))
     yield from zip(first, statistics, strict=True)
-    rest.sort(key=lambda part: len(part.answer.ids) - part.start)
-    for pack in _packed(rest, batch_size, lambda part: part.answer.answer_length):
+    if rest and not _can_be_continued(cache):
+        alone = [[(part.number, part.answer)] for part in rest]
+        for batch in _batches(alone, limits):
+            yield from _score_batch(model, batch, limits, moments)
+        return
+    for pack in _packed(
+        rest,
+        limits,
+        lambda part: width + len(part.answer.ids) - part.start,
+        lambda part: part.answer.answer_length,
+    ):
         yield from _continue(model, pack, prompts, mask, cache, moments)
 
 
@@ -238,13 +331,21 @@ def _forward(
     logits = output.logits[0]
     targets = torch.tensor([read.target for read in reads], dtype=torch.long)
     statistics = token_statistics(logits[wanted.to(logits.device)], targets, moments)
-    return list(statistics), output.past_key_values if keep_cache else None
+    return list(statistics), getattr(output, "past_key_values", None) if keep_cache else None
 
 
 def _common_length(answers: Sequence[Encoded]) -> int:
     """Return how many input tokens all answers share."""
     columns = zip(*(answer.ids[:-1] for answer in answers), strict=False)
     return sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, columns))
+
+
+def _can_be_continued(cache: Any) -> bool:
+    """Tell whether a cache has keys and values only; a model may have another memory or none."""
+    from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
+
+    kinds = (DynamicLayer, DynamicSlidingWindowLayer)
+    return type(cache) is DynamicCache and all(type(layer) in kinds for layer in cache.layers)
 
 
 def _rows_of(cache: Any, rows: torch.Tensor) -> Any:

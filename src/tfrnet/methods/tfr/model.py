@@ -35,6 +35,7 @@ from tfrnet.methods.tfr.steps.select import select_update
 from tfrnet.methods.tfr.steps.solve import solve_update
 from tfrnet.methods.tfr.steps.written import Writer
 from tfrnet.methods.tfr.trial_model import RequestExamples, TrialModel
+from tfrnet.models.likelihood import losses_by_prompt
 from tfrnet.models.passes import Passes, choose_passes
 from tfrnet.unlearner import Proposal, Unlearner
 
@@ -247,6 +248,10 @@ class TFRNet(Unlearner[ChannelState]):
         if self._leaves_guard_out():
             calibration = calibration.apart_from(self._guard_encoded)
         return calibration.retain, partial(calibrate_update, calibration)
+
+    def _losses(self, examples: list[Encoded]) -> torch.Tensor:
+        # Many are other answers to a request's prompts.
+        return losses_by_prompt(self.model, examples, self.passes, super()._losses, self.team)
 
     def _wrong_answers(self, request: Request) -> list[list[Encoded]]:
         """Return the prompt of each example of a request with the wrong answers that it names."""
