@@ -5,7 +5,7 @@ python -m benchmarks.limits_table
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from statistics import fmean
 
 from benchmarks.default_table import STREAMS, Row, mean, of, read_cells
@@ -13,11 +13,6 @@ from benchmarks.neighbours_table import facts_means, table
 
 _TOFU = "tofu-given"
 _ARMS = ("real", "permuted", "retain", "none")
-ATTACKS = {
-    **{name: ("quantise", name) for name in ("int8-row", "int4-row", "int4-block", "nf4", "fp4")},
-    **{f"relearnt {steps}": ("relearn", f"forgotten, {steps} steps") for steps in (20, 80)},
-    "benign 80": ("relearn", "benign, 80 steps"),
-}
 
 
 def tofu_table(rows: Sequence[Row]) -> str:
@@ -76,36 +71,6 @@ def arms_table(rows: Sequence[Row]) -> str:
     return table("stream, which channels may be raised, H, not yet, came back, fresh", lines)
 
 
-def attacks_table(rows: Sequence[Row], oracles: Sequence[Row]) -> str:
-    """Return a line for each stream: forgotten items ranked right under attack, over seeds."""
-    known = {(row["task"], row["seed"]): row for row in oracles}
-    lines = []
-    for stream in STREAMS:
-        own = of(rows, "d64", stream)
-        # The attacker has the items of the first two requests.
-        retrained = fmean(fmean(known[stream, r["seed"]]["by_request"][2:]) for r in own)
-        lines.append((stream, f"{retrained:.1f}", *under_attack(own)))
-    return table(", ".join(("stream", "retrained", "no attack", *ATTACKS)), lines)
-
-
-def under_attack(rows: Sequence[Row]) -> list[str]:
-    """Return the means over cells: without an attack, and under each."""
-    plain = fmean(row["attacks"][0]["plain"] for row in rows)
-    figures = [fmean(attacked(rows, *attack)) for attack in ATTACKS.values()]
-    return [f"{each:.1f}" for each in (plain, *figures)]
-
-
-def attacked(rows: Sequence[Row], attack: str, variant: str) -> Iterator[float]:
-    """Return the accuracy of each cell under an attack."""
-    for row in rows:
-        (found,) = (
-            each["attacked"]
-            for each in row["attacks"]
-            if (each["attack"], each["variant"]) == (attack, variant)
-        )
-        yield found
-
-
 def came_back(row: Row) -> float:
     """Return by how much requests 1 to 5 are right more often after 20 requests than after 5."""
     return fmean(row["checkpoints"][-1]["by_request"][:5]) - float(row["seen"][0])
@@ -118,7 +83,6 @@ if __name__ == "__main__":
         streams_table(cells, ("h0",)),
         facts_table(cells),
         arms_table(cells),
-        attacks_table(cells, read_cells("default-oracle")),
         streams_table(cells, ("m100", "m1000", "r64", "r64m100")),
         sep="\n\n",
     )

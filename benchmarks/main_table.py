@@ -42,7 +42,12 @@ class Entry:
     @property
     def trials(self) -> str:
         """How many trials the method's settings were chosen from."""
-        return self.tuning or f"12 short + {trials_of(self.candidate)}"
+        return self.tuning or f"12 short + {trials_of(self.method)}"
+
+    @property
+    def method(self) -> str:
+        """The method's name; cells of settings that a later search chose end with its number."""
+        return self.candidate.removesuffix("-2")
 
 
 _RIVALS = "tuned-rivals"
@@ -52,11 +57,10 @@ ENTRIES: Mapping[str, Entry] = {
         "witness", "h0", _OURS, {"openbookqa": ("wrong-answers", "median")}
     ),
     "TFR-Net, `--preset deep`": Entry("calibrated-report", "default", _OURS),
-    "NPO, `published`": Entry("default-report", "npo", "12 short"),
-    "SimNPO": Entry(_RIVALS, "simnpo"),
-    "NPO": Entry(_RIVALS, "npo"),
-    "O3": Entry(_RIVALS, "o3"),
-    "GradDiff": Entry(_RIVALS, "graddiff"),
+    "NPO": Entry("default-report", "npo"),
+    "SimNPO": Entry(_RIVALS, "simnpo-2"),
+    "O3": Entry(_RIVALS, "o3-2"),
+    "GradDiff": Entry(_RIVALS, "graddiff-2"),
     "GA": Entry(_RIVALS, "ga"),
     "RMU": Entry(_RIVALS, "rmu"),
     "LLM-Eraser": Entry(_RIVALS, "llm-eraser"),
@@ -70,7 +74,7 @@ _ON_GEMMA: Mapping[str, str] = {
     "**TFR-Net (default)**": "default",
     "O3": "o3",
     "SimNPO": "simnpo",
-    "NPO, `published`": "npo",
+    "NPO": "npo",
     "GradDiff": "graddiff",
 }
 

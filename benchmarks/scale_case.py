@@ -29,6 +29,9 @@ METHOD_LENGTH = 256
 OVER_LENGTHS = "tfr-paper"
 # A random model's loss is above the ceilings at which methods say that all is forgotten.
 _NO_CEILING = 1000.0
+# A random model knows no answer: only the least likely of the other answers is below it, and no
+# number of steps gets there. Real requests take four to eight.
+_DEFAULT_STEP = {"level_quantile": 1.0, "least_reached": 0.0, "steps": 5}
 
 # Method, preset, and what is trained (nothing: a mask).
 VARIANTS: dict[str, tuple[str, str, str]] = {
@@ -36,6 +39,8 @@ VARIANTS: dict[str, tuple[str, str, str]] = {
     "tfr-paper-compiled": ("tfr", "paper", ""),
     "tfr": ("tfr", "deep", ""),
     "tfr-compiled": ("tfr", "deep", ""),
+    "tfr-default": ("tfr", "default", ""),
+    "tfr-default-compiled": ("tfr", "default", ""),
 } | {
     f"{name}{ending}": (name, "default", trained)
     for name in ("ga", "graddiff", "rmu", "simnpo", "asu")
@@ -176,6 +181,8 @@ def settings(case: Case, bench: Bench) -> Settings:
     }
     if not trained:
         wanted["target_modules"] = _modules(case.channels)
+    if values.get("step") == "calibrate":
+        wanted |= _DEFAULT_STEP
     # What a method does not have, or has no effect under its step, stays as it is.
     return kind.from_record(values | {key: wanted[key] for key in wanted if key in values})
 

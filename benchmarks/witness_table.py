@@ -18,7 +18,6 @@ from benchmarks.default_table import (
     read_cells,
     tofu_table,
 )
-from benchmarks.limits_table import ATTACKS, under_attack
 from benchmarks.neighbours_table import facts_means, table
 
 HELD, DEFAULT, OWN_TEXT = "default", "h0", "own"
@@ -61,16 +60,6 @@ def topics_table(rows: Sequence[Row], held: Sequence[Row]) -> str:
     )
 
 
-def rivals_table(rows: Sequence[Row]) -> str:
-    """Return a line for each rival and stream: forgotten items ranked right under attack."""
-    lines = []
-    for stream in STREAMS:
-        for method in ("npo", "simnpo"):
-            own = [row for row in of(rows, method, stream) if "attacks" in row]
-            lines.append((stream, method, *under_attack(own)))
-    return table(", ".join(("stream", "method", "no attack", *ATTACKS)), lines)
-
-
 if __name__ == "__main__":
     cells, before = read_cells("witness"), read_cells()
     print(
@@ -78,6 +67,5 @@ if __name__ == "__main__":
         oracle_table(cells, read_cells("default-oracle"), (DEFAULT,)),
         topics_table(cells, before),
         tofu_table(cells, DEFAULT),
-        rivals_table(cells),
         sep="\n\n",
     )

@@ -26,10 +26,6 @@ def test_a_table_of_streams_is_that_of_the_cells(names: tuple[str, ...]) -> None
     assert tables.streams_table(CELLS, names) in PAGE
 
 
-def test_the_attacks_are_those_of_the_cells() -> None:
-    assert tables.attacks_table(CELLS, read_cells("default-oracle")) in PAGE
-
-
 def test_only_attacks_looked_at_reporting_seeds() -> None:
     for cell in CELLS:
         assert ("attacks" in cell) >= (cell["seed"] < FIRST_TUNING_SEED)

@@ -17,10 +17,12 @@ RUNS = ROOT / "benchmarks" / "results" / "research"
 # test_main_table.py, test_neighbours.py, test_paper_rule.py, test_witness.py and
 # test_wrong_answers.py.
 OWN_PAGE = {
+    "attacks.jsonl",
     "calibrated.jsonl",
     "calibrated-leads.jsonl",
     "calibrated-neighbours.jsonl",
     "calibrated-report.jsonl",
+    "cost.jsonl",
     "default-oracle.jsonl",
     "default-report.jsonl",
     "gemma.jsonl",

@@ -25,7 +25,6 @@ BEFORE = read_cells()
 def test_the_tables_are_those_of_the_cells() -> None:
     assert tables.streams_table(CELLS, BEFORE) in PAGE
     assert tables.topics_table(CELLS, BEFORE) in PAGE
-    assert tables.rivals_table(CELLS) in PAGE
     assert tofu_table(CELLS, tables.DEFAULT) in PAGE
     assert oracle_table(CELLS, read_cells("default-oracle"), (tables.DEFAULT,)) in PAGE
 

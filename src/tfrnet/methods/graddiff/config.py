@@ -16,7 +16,7 @@ class GradDiffConfig(AscentSettings):
 
     about: ClassVar[str] = "gradient ascent on forget answers, descent on retain answers"
     tuned: ClassVar[Mapping[str, Any]] = {
-        "learning_rate": 5e-05,
+        "learning_rate": 0.0001,
         "steps": 10,
         "forget_weight": 1.0,
     }

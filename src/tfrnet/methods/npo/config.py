@@ -15,8 +15,8 @@ class NPOConfig(TrainingSettings):
     """Settings of NPO."""
 
     about: ClassVar[str] = "NPO: a preference loss against the model's own earlier likelihoods"
-    tuned: ClassVar[Mapping[str, Any]] = {"learning_rate": 5e-05, "steps": 10, "beta": 0.1}
-    published: ClassVar[Mapping[str, Any]] = {**tuned, "steps": 20}
+    tuned: ClassVar[Mapping[str, Any]] = {"learning_rate": 5e-05, "steps": 20, "beta": 0.1}
+    published: ClassVar[Mapping[str, Any]] = {"learning_rate": 5e-05, "steps": 20, "beta": 0.1}
 
     steps: int = option(10, "optimiser steps per request", 1, 10_000)
     weight_decay: float = option(0.01, "decoupled weight decay of AdamW", 0)

@@ -21,7 +21,7 @@ class O3Config(TrainingSettings):
     about: ClassVar[str] = (
         "O3: an adapter with random answers, switched on by a detector of forget prompts"
     )
-    tuned: ClassVar[Mapping[str, Any]] = {"learning_rate": 0.001, "steps": 15, "gate": "tofu"}
+    tuned: ClassVar[Mapping[str, Any]] = {"learning_rate": 0.0003, "steps": 15, "gate": "tofu"}
     # On questions with choices, with answers to other questions as targets.
     published: ClassVar[Mapping[str, Any]] = {
         "learning_rate": 0.0003,

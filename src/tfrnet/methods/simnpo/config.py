@@ -17,11 +17,16 @@ class SimNPOConfig(TrainingSettings):
     about: ClassVar[str] = "SimNPO: a saturating, reference-free preference loss on forget answers"
     tuned: ClassVar[Mapping[str, Any]] = {
         "learning_rate": 5e-05,
-        "steps": 10,
+        "steps": 20,
         "beta": 0.5,
         "forget_weight": 1.0,
     }
-    published: ClassVar[Mapping[str, Any]] = {**tuned, "steps": 20}
+    published: ClassVar[Mapping[str, Any]] = {
+        "learning_rate": 5e-05,
+        "steps": 20,
+        "beta": 0.5,
+        "forget_weight": 1.0,
+    }
 
     steps: int = option(10, "optimiser steps per request", 1, 10_000)
     weight_decay: float = option(0.01, "decoupled weight decay of AdamW", 0)

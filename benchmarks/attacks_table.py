@@ -1,0 +1,73 @@
+"""The table of notebook/attacks.md, from the cells of benchmarks.calibrated.
+
+python -m benchmarks.attacks_table
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from statistics import fmean
+
+from benchmarks.default_table import STREAMS, Row, of, read_cells
+from benchmarks.neighbours_table import table
+
+ATTACKS = {
+    **{name: ("quantise", name) for name in ("int8-row", "int4-row", "int4-block", "nf4", "fp4")},
+    **{f"relearnt {steps}": ("relearn", f"forgotten, {steps} steps") for steps in (20, 80)},
+    "benign 80": ("relearn", "benign, 80 steps"),
+}
+_SEEDS = (3, 4, 5)
+# Where a method's cells are, and what they are called there.
+METHODS = {
+    "TFR-Net (default)": ("attacks", "default"),
+    "TFR-Net, `memory_rows` 64": ("limits", "d64"),
+    "NPO": ("witness", "npo"),
+    "SimNPO": ("witness", "simnpo"),
+    "GradDiff": ("attacks", "graddiff"),
+    "RMU": ("attacks", "rmu"),
+    "GA": ("attacks", "ga"),
+}
+
+
+def attacks_table() -> str:
+    """Return a line for each stream and method, after what a retrained model gets right."""
+    lines: list[Sequence[str]] = []
+    for stream in STREAMS:
+        oracles = [row for row in read_cells("default-oracle") if row["task"] == stream]
+        # The attacker has the items of the first two requests.
+        right = fmean(fmean(row["by_request"][2:]) for row in oracles if row["seed"] in (3, 4, 5))
+        lines.append(
+            (stream, "*a retrained model*", "3 to 5", f"{right:.1f}", *[""] * len(ATTACKS))
+        )
+        for name, (file, candidate) in METHODS.items():
+            if own := _attacked(read_cells(file), candidate, stream):
+                seeds = ", ".join(str(row["seed"]) for row in own)
+                lines.append((stream, name, seeds, *under_attack(own)))
+    return table(", ".join(("stream", "method", "seeds", "no attack", *ATTACKS)), lines)
+
+
+def _attacked(rows: Sequence[Row], candidate: str, stream: str) -> list[Row]:
+    own = [row for row in of(rows, candidate, stream) if "attacks" in row]
+    return sorted(own, key=lambda row: int(row["seed"]))
+
+
+def under_attack(rows: Sequence[Row]) -> list[str]:
+    """Return the means over cells: without an attack, and under each."""
+    plain = fmean(row["attacks"][0]["plain"] for row in rows)
+    figures = [fmean(attacked(rows, *attack)) for attack in ATTACKS.values()]
+    return [f"{each:.1f}" for each in (plain, *figures)]
+
+
+def attacked(rows: Sequence[Row], attack: str, variant: str) -> Iterator[float]:
+    """Return the accuracy of each cell under an attack."""
+    for row in rows:
+        (found,) = (
+            each["attacked"]
+            for each in row["attacks"]
+            if (each["attack"], each["variant"]) == (attack, variant)
+        )
+        yield found
+
+
+if __name__ == "__main__":
+    print(attacks_table())

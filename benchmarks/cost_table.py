@@ -1,0 +1,81 @@
+"""The tables of notebook/cost.md, from the cells of benchmarks.calibrated.
+
+python -m benchmarks.cost_table
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+
+from benchmarks.default_table import STREAMS, Row, of, read_cells
+from benchmarks.neighbours_table import facts_means, table
+
+VARIANTS = ("d", "k1", "k2", "k3", "k4")
+_TOFU = "tofu-given"
+# How many retain examples each variant held in a request on TOFU.
+_HELD = {"t480h0": 480, "t1500": 1500, "t3000": 3000}
+_REQUESTS = 5
+
+
+def streams_table(rows: Sequence[Row]) -> str:
+    """Return a line for each stream and variant, with one tuning seed after the other."""
+    lines = []
+    for stream in STREAMS:
+        for name in VARIANTS:
+            own = sorted(of(rows, name, stream), key=lambda row: row["seed"])
+            lines.append(
+                (
+                    *(stream, name, _each(own, "seed", "{}"), _each(own, "honest", "{:.1f}")),
+                    *(_each(own, "forgetting", "{:.0f}"), _each(own, "keeping", "{:.0f}")),
+                    *(_each(own, "not_yet", "{:.0f}"), _each(own, "fresh_ratio", "x{:.2f}")),
+                )
+            )
+    return table("stream, variant, seeds, H, forgotten, kept, not yet, fresh", lines)
+
+
+def facts_table(rows: Sequence[Row]) -> str:
+    """Return the means over six sets of facts."""
+    facts = [row for row in rows if row["task"].startswith("demo:")]
+    return facts_means({n: [r for r in facts if r["candidate"] == n] for n in VARIANTS})
+
+
+def rows_table(rows: Sequence[Row]) -> str:
+    """Return what TOFU's fresh examples lose in five requests, by how much is held in each."""
+    known: Mapping[str, Row] = {row["candidate"]: row for row in rows if row["task"] == _TOFU}
+    lines = []
+    for name, held in _HELD.items():
+        row = known[name]
+        before, after = row["fresh_loss"][:2]
+        lines.append(
+            (
+                held,
+                f"{fmean(row['forget_loss_after'][:_REQUESTS]):.1f}",
+                f"{before:.3f}",
+                f"{after:.3f}",
+            )
+        )
+    return table("held a request, forgotten answers nats, fresh before, fresh after", lines)
+
+
+def _each(rows: Sequence[Row], name: str, form: str) -> str:
+    return ", ".join(form.format(row[name]) for row in rows)
+
+
+def cells() -> list[Row]:
+    """Return the cells of the page; those of the default on OpenBookQA were there before."""
+    before = [
+        {**row, "candidate": "d"}
+        for row in of(read_cells("wrong-answers"), "median", "openbookqa")
+        if row["seed"] in {cell["seed"] for cell in read_cells("cost")}
+    ]
+    return [*read_cells("cost"), *before]
+
+
+if __name__ == "__main__":
+    print(
+        streams_table(cells()),
+        facts_table(cells()),
+        rows_table([*read_cells("limits"), *cells()]),
+        sep="\n\n",
+    )
