@@ -20,7 +20,7 @@ _SEEDS = (3, 4, 5)
 # Where a method's cells are, and what they are called there.
 METHODS = {
     "TFR-Net (default)": ("attacks", "default"),
-    "TFR-Net, `memory_rows` 64": ("limits", "d64"),
+    "TFR-Net, held guard, `memory_rows` 64": ("limits", "d64"),
     "NPO": ("witness", "npo"),
     "SimNPO": ("witness", "simnpo"),
     "GradDiff": ("attacks", "graddiff"),

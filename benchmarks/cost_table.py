@@ -5,10 +5,11 @@ python -m benchmarks.cost_table
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from benchmarks.default_table import STREAMS, Row, of, read_cells
+from benchmarks.default_table import FOLDER, STREAMS, Row, of, read_cells
 from benchmarks.neighbours_table import facts_means, table
 
 VARIANTS = ("d", "k1", "k2", "k3", "k4")
@@ -16,6 +17,19 @@ _TOFU = "tofu-given"
 # How many retain examples each variant held in a request on TOFU.
 _HELD = {"t480h0": 480, "t1500": 1500, "t3000": 3000}
 _REQUESTS = 5
+_STAGES = {
+    "levels": ("levels", "siblings"),
+    "gradients": ("score",),
+    "other answers": ("rivals",),
+    "forget gradients": ("margins",),
+    "solver": ("solve",),
+    "guard": ("guard",),
+    "retain losses": ("retain_loss",),
+}
+_LARGE = {
+    "tfr-default": "the default, one step",
+    "graddiff-lora": "GradDiff with LoRA, ten steps",
+}
 
 
 def streams_table(rows: Sequence[Row]) -> str:
@@ -58,8 +72,42 @@ def rows_table(rows: Sequence[Row]) -> str:
     return table("held a request, forgotten answers nats, fresh before, fresh after", lines)
 
 
+def stages_table(rows: Sequence[Row]) -> str:
+    """Return the seconds of each request of the demo, by stage."""
+    lines = []
+    for row in rows:
+        stages = row["seconds_by_stage"]
+        shown = [sum(stages[name] for name in names) for names in _STAGES.values()]
+        lines.append(
+            (
+                *(row["variant"], row["request"], row["steps"]),
+                *(f"{each:.1f}" for each in (*shown, row["seconds"])),
+            )
+        )
+    return table(", ".join(("", "request", "steps", *_STAGES, "all")), lines)
+
+
+def large_table(rows: Sequence[Row]) -> str:
+    """Return what a request costs at 7B: the seconds of both runs, and the peak of memory."""
+    lines = [
+        (
+            _LARGE[row["method"]],
+            ", ".join(f"{each:.1f}" for each in row["seconds_of_runs"]),
+            f"{row['peak_over_weights']:.2f}",
+        )
+        for row in rows
+    ]
+    return table("method, seconds, peak / weights", lines)
+
+
 def _each(rows: Sequence[Row], name: str, form: str) -> str:
     return ", ".join(form.format(row[name]) for row in rows)
+
+
+def read_rows(name: str) -> list[Row]:
+    """Return committed measurements of time."""
+    found: list[Row] = json.loads((FOLDER.parent / f"{name}.json").read_text())
+    return found
 
 
 def cells() -> list[Row]:
@@ -74,8 +122,10 @@ def cells() -> list[Row]:
 
 if __name__ == "__main__":
     print(
+        stages_table(read_rows("demo-requests")),
         streams_table(cells()),
         facts_table(cells()),
         rows_table([*read_cells("limits"), *cells()]),
+        large_table(read_rows("default-7b")),
         sep="\n\n",
     )

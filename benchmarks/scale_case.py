@@ -30,7 +30,7 @@ OVER_LENGTHS = "tfr-paper"
 # A random model's loss is above the ceilings at which methods say that all is forgotten.
 _NO_CEILING = 1000.0
 # A random model knows no answer: only the least likely of the other answers is below it, and no
-# number of steps gets there. Real requests take four to eight.
+# number of steps gets there. Real requests take two to nine on average.
 _DEFAULT_STEP = {"level_quantile": 1.0, "least_reached": 0.0, "steps": 5}
 
 # Method, preset, and what is trained (nothing: a mask).

@@ -382,9 +382,9 @@ def _record_of(examples: Sequence[Example], key: bytes) -> dict[str, Any]:
 
 
 def _batch_of_before(known: StateStore, model: PreTrainedModel) -> int | None:
-    """Return 8 for a state that had so many examples in every pass, as all once had on a CPU.
+    """Return 8 for a state whose latest request had so many examples in every pass.
 
-    It goes on with that, so that its bits are those of before.
+    All once had on a CPU. It goes on with that, so that its bits are those of before.
     """
     had_eight = known.history.latest_pass == (DEFAULT_BATCH, None)
     return DEFAULT_BATCH if had_eight and model.device.type == "cpu" else None

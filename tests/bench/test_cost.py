@@ -15,6 +15,8 @@ PAGE = (Path(__file__).parents[2] / "benchmarks" / "notebook" / "cost.md").read_
 def test_the_tables_are_those_of_the_cells() -> None:
     assert tables.streams_table(tables.cells()) in PAGE
     assert tables.facts_table(tables.cells()) in PAGE
+    assert tables.stages_table(tables.read_rows("demo-requests")) in PAGE
+    assert tables.large_table(tables.read_rows("default-7b")) in PAGE
     assert tables.rows_table([*read_cells("limits"), *tables.cells()]) in PAGE
 
 

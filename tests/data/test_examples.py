@@ -3,7 +3,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from tests import tiny
 from tfrnet.core.errors import InputError
-from tfrnet.data.examples import Example, encode, longest_choice, with_eos
+from tfrnet.data.examples import Encoded, Example, encode, longest_choice, with_answer, with_eos
 
 TOKENIZER = tiny.make_tokenizer()
 
@@ -246,3 +246,13 @@ def test_a_token_that_prompt_and_answer_share_is_the_answers(prompt, answer):
     scored = TOKENIZER.decode(encoded.ids[encoded.answer_start :], skip_special_tokens=True)
     assert prompt.startswith(context)
     assert scored.endswith(answer)
+
+
+@pytest.mark.parametrize("bos", [None, 1], ids=["no BOS", "BOS"])
+def test_another_answer_takes_the_beginning_of_the_prompt_but_never_all_of_it(bos):
+    example = Encoded((1, 2, 3, 4, 9), 4)
+    assert with_answer(example, (7, 8), 6, bos) == Encoded((1, 2, 3, 4, 7, 8), 4)
+    left = (1, 4) if bos else (3, 4)
+    assert with_answer(example, (7, 8), 4, bos) == Encoded((*left, 7, 8), 2, 2)
+    with pytest.raises(ValueError, match="an answer of 4 tokens leaves no room for a prompt"):
+        with_answer(example, (5, 6, 7, 8), 4, bos)

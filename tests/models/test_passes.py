@@ -233,6 +233,16 @@ def test_on_a_cpu_passes_have_no_more_tokens_than_eight_long_examples():
     assert choose_passes(model.to("meta"), 50, False) == Passes(8, None, None, False)
 
 
+@pytest.mark.parametrize(("rows", "examples"), [(100, 64), (20, 20), (1, 8)])
+def test_on_a_cpu_gradients_of_many_channels_leave_room_for_fewer_examples(
+    rows, examples, monkeypatch
+):
+    model = tiny.make_model()
+    channels = sum(channel.width for channel in find_channels(model))
+    monkeypatch.setattr(module, "_GRADIENT_BYTES_CPU", 4 * channels * rows)
+    assert choose_passes(model, 50, False).examples == examples
+
+
 def test_on_a_cpu_short_examples_go_through_together_and_a_number_given_is_kept():
     def sizes(data: list[Example], **options: int) -> list[int]:
         net = TFRNet(tiny.make_model(), tiny.make_tokenizer(), data, **options)

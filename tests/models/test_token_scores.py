@@ -34,6 +34,13 @@ def test_log_probabilities_and_moments():
     assert argmax == [True, False, False, True, False]
 
 
+def test_several_targets_may_be_read_from_one_row():
+    logits, targets = torch.tensor(LOGITS, dtype=torch.float64), torch.tensor(TARGETS)
+    rows = torch.tensor([4, 0, 0, 2, 4])
+    found = list(token_statistics(logits, targets, True, rows))
+    assert found == list(token_statistics(logits[rows], targets, True))
+
+
 def test_half_precision_logits_are_widened_first():
     log_probs, *_ = _statistics(torch.bfloat16)
     assert log_probs[0] == pytest.approx(-0.3423495824, abs=1e-6)

@@ -130,10 +130,15 @@ def encode(
 def with_answer(
     example: Encoded, answer: tuple[int, ...], max_length: int, bos: int | None
 ) -> Encoded:
-    """Return an example's prompt with another answer, cut as `encode` cuts what is too long."""
+    """Return an example's prompt with another answer, cut as `encode` cuts what is too long.
+
+    The answer must be shorter than the maximum length, so that some of the prompt is left.
+    """
     start = example.answer_start
     surplus = max(0, start + len(answer) - max_length)
     first = int(example.ids[0] == bos)
+    if surplus >= start:
+        raise ValueError(f"an answer of {len(answer)} tokens leaves no room for a prompt")
     prompt = example.ids[:first] + example.ids[first + surplus : start]
     return Encoded(prompt + answer, start - surplus, example.cut + surplus)
 

@@ -59,7 +59,8 @@ def continue_rows(
 ) -> list[list[int]]:
     """Return the tokens that follow each row of tokens; the rest is as for `continue_texts`.
 
-    `max_tokens` is the most that the rows of a batch may have together, with padding.
+    `max_tokens` is the most that the rows of a batch may have together, with padding; of what is
+    added only keys and values are kept, which take little.
     """
     # The first token that is added, whichever it is, is the answer's.
     begun = [Encoded((*row, 0), len(row)) for row in rows]

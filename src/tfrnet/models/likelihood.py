@@ -85,7 +85,7 @@ def losses_by_prompt(
     losses: Callable[[list[Encoded]], torch.Tensor],
     team: Team = SOLO,
 ) -> torch.Tensor:
-    """Return L(x) of many examples, in their order, on the CPU; `losses` computes it one by one.
+    """Return L(x) of many examples, in their order, on the CPU; `losses` is the ordinary way.
 
     A prompt with several answers is computed once, if that saves enough. This changes results only
     by rounding.
@@ -330,7 +330,7 @@ def _forward(
     wanted = torch.tensor([number[(read.row, read.column)] for read in reads], dtype=torch.long)
     logits = output.logits[0]
     targets = torch.tensor([read.target for read in reads], dtype=torch.long)
-    statistics = token_statistics(logits[wanted.to(logits.device)], targets, moments)
+    statistics = token_statistics(logits, targets, moments, wanted)
     return list(statistics), getattr(output, "past_key_values", None) if keep_cache else None
 
 

@@ -24,6 +24,8 @@ _ENOUGH_TOKENS_CPU = 512
 # What a pass costs there besides its tokens, in tokens. Measured: 40 with 135 M parameters and 34
 # with 409 M; with gradients 26 and 21.
 _OVERHEAD_CPU = 30
+# Bytes that the gradients of a pass's examples may take there; there are some six copies of them.
+_GRADIENT_BYTES_CPU = 100_000_000
 # This many tokens keep a GPU busy; without a gradient there is room for more.
 _MOST_TOKENS = 8192
 _MOST_FORWARD_TOKENS = 16384
@@ -83,7 +85,7 @@ def choose_passes(
         # There is room for as many of the longest as a pass has by default.
         tokens = max(_ENOUGH_TOKENS_CPU, DEFAULT_BATCH * longest)
         return Passes(
-            *(_MOST_EXAMPLES, tokens, tokens),
+            *(_most_examples_cpu(model), tokens, tokens),
             gradient_checkpointing=checkpointing,
             compiled=compiled,
             overhead=_OVERHEAD_CPU,
@@ -92,6 +94,15 @@ def choose_passes(
         return Passes(gradient_checkpointing=checkpointing, compiled=compiled)
     budget = activation_budget(model, min(map(_free_bytes, devices)), held)
     return passes_within(budget, model, longest, checkpointing, compiled)
+
+
+def _most_examples_cpu(model: PreTrainedModel) -> int:
+    try:
+        channels = sum(sum(_output_widths(block)) for block in decoder_layers(model))
+    except InputError:  # an unusual model, whose memory use cannot be predicted
+        return DEFAULT_BATCH
+    most = _GRADIENT_BYTES_CPU // (4 * max(1, channels))
+    return max(DEFAULT_BATCH, min(most, _MOST_EXAMPLES))
 
 
 def _free_bytes(device: torch.device) -> int:

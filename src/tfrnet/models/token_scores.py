@@ -52,16 +52,18 @@ class TokenScores:
 
 
 def token_statistics(
-    logits: torch.Tensor, targets: torch.Tensor, moments: bool
+    logits: torch.Tensor, targets: torch.Tensor, moments: bool, rows: torch.Tensor | None = None
 ) -> Iterator[tuple[float, bool, float, float]]:
-    """Yield log-probability, argmax, mean and variance of each row of logits. [T, V] and [T].
+    """Yield log-probability, argmax, mean and variance of each target. [R, V] and [T].
 
+    `rows` are the rows of logits that targets are read from [T]; without it, each has its own.
     Softmax is computed in float32 or wider: with half-precision logits two answers can tie exactly.
     """
     for start in range(0, len(targets), _SLICE):
-        part = logits[start : start + _SLICE]
+        here = slice(start, start + _SLICE)
+        part = logits[here if rows is None else rows[here].to(logits.device)]
         wide = part if part.dtype == torch.float64 else part.float()
-        wanted = targets[start : start + _SLICE].to(wide.device)
+        wanted = targets[here].to(wide.device)
         log_p = torch.log_softmax(wide, -1)
         chosen = log_p.gather(1, wanted.unsqueeze(1)).squeeze(1)
         hits = wide.argmax(-1) == wanted

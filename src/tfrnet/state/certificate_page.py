@@ -52,8 +52,8 @@ def certificate_page(certificate: Mapping[str, Any]) -> str:
                 "loss on the request's answers": _change(forgetting),
                 f"loss on {guard['examples']} guard examples": _change(guard),
                 **{
-                    f"loss on those of group {name}": _change(losses)
-                    for name, losses in guard.get("groups", {}).items()
+                    f"loss on group {number} of them": _change(losses)
+                    for number, losses in enumerate(guard.get("groups", []), 1)
                 },
                 **_wordings(forgetting),
             },

@@ -9,12 +9,32 @@ import torch
 
 from tests import tiny
 from tfrnet import TFRConfig, TFRNet
+from tfrnet.data.examples import Encoded
 from tfrnet.data.requests import Request
 from tfrnet.methods.tfr.steps import calibrate
 from tfrnet.methods.tfr.trial_model import TrialModel
+from tfrnet.models.forward import evaluate_losses
 from tfrnet.unlearner import Unlearner
 
 NAMED = ("green", "a red house", "blue", "pale", "dark red", "no 7", "black", "grey 12")
+
+
+@pytest.mark.parametrize(("batch_size", "is_shared"), [(8, False), (None, True)])
+def test_a_batch_size_given_by_hand_is_that_of_every_pass(batch_size, is_shared, monkeypatch):
+    """So that states begun with it go on bit for bit."""
+    rivals = [Encoded((*range(3, 43), answer), 40) for answer in range(3, 15)]
+    net = TFRNet(
+        tiny.make_trained_model(), tiny.make_tokenizer(), tiny.examples(20), batch_size=batch_size
+    )
+    expected, forward, tokens = evaluate_losses(net.model, rivals, 8), net.model.forward, []
+    monkeypatch.setattr(
+        net.model,
+        "forward",
+        lambda **inputs: tokens.append(inputs["input_ids"].numel()) or forward(**inputs),
+    )
+    found = net._losses(rivals)
+    assert sum(tokens) == 40 * (1 if is_shared else len(rivals))
+    assert is_shared or torch.equal(found, expected)
 
 
 @pytest.mark.slow

@@ -250,6 +250,9 @@ class TFRNet(Unlearner[ChannelState]):
         return calibration.retain, partial(calibrate_update, calibration)
 
     def _losses(self, examples: list[Encoded]) -> torch.Tensor:
+        # A number of examples given by hand is that of every pass.
+        if self.passes.tokens is None:
+            return super()._losses(examples)
         # Many are other answers to a request's prompts.
         return losses_by_prompt(self.model, examples, self.passes, super()._losses, self.team)
 

@@ -79,8 +79,8 @@ CALIBRATED: dict[str, Any] = {
     "near_examples": None,
     "held_rivals": None,
 }
-# The default in about half of its time: fewer examples are held in place, so that a little less is
-# kept and forgotten: benchmarks/notebook/cost.md.
+# The default in about 0.6 of its time on a CPU: fewer examples are held in place, so that a little
+# less is kept and forgotten: benchmarks/notebook/cost.md.
 QUICK: dict[str, Any] = {
     "retain_examples": 8,
     "near_examples": 2,
