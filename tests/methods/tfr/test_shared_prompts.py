@@ -62,7 +62,7 @@ def test_losses_in_a_request_are_those_of_whole_passes(wrong, monkeypatch):
         found, took = net._losses(rivals), sum(tokens)
         tokens.clear()
         torch.testing.assert_close(found, Unlearner._losses(net, rivals), rtol=1e-4, atol=1e-5)
-        assert took < sum(tokens) / 2
+        assert took < sum(tokens) * 2 / 3
         places.append((place, bool((net.mask.values != 1).any())))
 
     levels, rival_losses = calibrate.estimated_levels, TrialModel.rival_losses
