@@ -46,8 +46,7 @@ def attacks_table() -> str:
 
 
 def _attacked(rows: Sequence[Row], candidate: str, stream: str) -> list[Row]:
-    own = [row for row in of(rows, candidate, stream) if "attacks" in row]
-    return sorted(own, key=lambda row: int(row["seed"]))
+    return [row for row in of(rows, candidate, stream) if "attacks" in row]
 
 
 def under_attack(rows: Sequence[Row]) -> list[str]:

@@ -37,7 +37,7 @@ def streams_table(rows: Sequence[Row]) -> str:
     lines = []
     for stream in STREAMS:
         for name in VARIANTS:
-            own = sorted(of(rows, name, stream), key=lambda row: row["seed"])
+            own = of(rows, name, stream)
             lines.append(
                 (
                     *(stream, name, _each(own, "seed", "{}"), _each(own, "honest", "{:.1f}")),
