@@ -13,7 +13,7 @@ from benchmarks.default_table import FOLDER, STREAMS, Row, of, read_cells
 from benchmarks.neighbours_table import facts_means, table
 
 VARIANTS = ("d", "k1", "k2", "k3", "k4")
-_TOFU = "tofu-given"
+TOFU = "tofu-given"
 # How many retain examples each variant held in a request on TOFU.
 _HELD = {"t480h0": 480, "t1500": 1500, "t3000": 3000}
 _REQUESTS = 5
@@ -40,9 +40,9 @@ def streams_table(rows: Sequence[Row]) -> str:
             own = of(rows, name, stream)
             lines.append(
                 (
-                    *(stream, name, _each(own, "seed", "{}"), _each(own, "honest", "{:.1f}")),
-                    *(_each(own, "forgetting", "{:.0f}"), _each(own, "keeping", "{:.0f}")),
-                    *(_each(own, "not_yet", "{:.0f}"), _each(own, "fresh_ratio", "x{:.2f}")),
+                    *(stream, name, by_seed(own, "seed", "{}"), by_seed(own, "honest", "{:.1f}")),
+                    *(by_seed(own, "forgetting", "{:.0f}"), by_seed(own, "keeping", "{:.0f}")),
+                    *(by_seed(own, "not_yet", "{:.0f}"), by_seed(own, "fresh_ratio", "x{:.2f}")),
                 )
             )
     return table("stream, variant, seeds, H, forgotten, kept, not yet, fresh", lines)
@@ -56,7 +56,7 @@ def facts_table(rows: Sequence[Row]) -> str:
 
 def rows_table(rows: Sequence[Row]) -> str:
     """Return what TOFU's fresh examples lose in five requests, by how much is held in each."""
-    known: Mapping[str, Row] = {row["candidate"]: row for row in rows if row["task"] == _TOFU}
+    known: Mapping[str, Row] = {row["candidate"]: row for row in rows if row["task"] == TOFU}
     lines = []
     for name, held in _HELD.items():
         row = known[name]
@@ -100,7 +100,8 @@ def large_table(rows: Sequence[Row]) -> str:
     return table("method, seconds, peak / weights", lines)
 
 
-def _each(rows: Sequence[Row], name: str, form: str) -> str:
+def by_seed(rows: Sequence[Row], name: str, form: str) -> str:
+    """Return one figure of each cell, as text."""
     return ", ".join(form.format(row[name]) for row in rows)
 
 

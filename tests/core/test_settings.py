@@ -33,14 +33,14 @@ def test_a_setting_without_effect_under_a_step_is_refused_with_the_reason(step, 
 
 
 def test_the_default_shows_only_what_acts():
-    assert len(fields(TFRConfig)) == 68
+    assert len(fields(TFRConfig)) == 71
     # Without those of the paper's and the Fisher step, and of the solved one's goal.
-    assert len(TFRConfig().effective()) == 68 - 9 - 5
-    # Without guard_apart too: it holds the guard.
-    assert len(TFRConfig.preset("calibrated").effective()) == 68 - 9 - 5 - 1
+    assert len(TFRConfig().effective()) == 71 - 9 - 5
+    # Without guard_apart too, as it holds the guard, and without number_siblings: it has none.
+    assert len(TFRConfig.preset("calibrated").effective()) == 71 - 9 - 5 - 2
     # Without those of the paper's and the Fisher step, and of the calibrated one.
-    assert len(TFRConfig.preset("deep").effective()) == 68 - 9 - 13 - 1
-    assert len(TFRConfig.paper().effective()) == 68 - 18 - 13
+    assert len(TFRConfig.preset("deep").effective()) == 71 - 9 - 16 - 1
+    assert len(TFRConfig.paper().effective()) == 71 - 18 - 16
 
 
 def test_another_step_drops_what_acted_before():
@@ -74,10 +74,15 @@ def test_what_a_record_is_too_old_to_name_is_as_it_was_then():
         "own_symbols": False,
         "every_digit": False,
         "hold_written": 0,
+        "repairs": 0,
+        "repair_examples": 240,
     }
     calibrated = TFRConfig.preset("calibrated").to_dict()
     found = TFRConfig.from_record({n: v for n, v in calibrated.items() if n not in then})
     assert found.to_dict() == calibrated | then
+    default = TFRConfig().to_dict()
+    del default["number_siblings"]
+    assert not TFRConfig.from_record(default).number_siblings
 
 
 def test_an_adapters_settings_need_an_adapter():

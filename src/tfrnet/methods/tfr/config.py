@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from tfrnet.core.errors import InputError
 from tfrnet.core.guarded_settings import GuardedSettings
 from tfrnet.core.settings import Settings, option, same_as
-from tfrnet.methods.tfr.presets import CALIBRATED, DEEP, FISHER, PAPER, QUICK, TUNED_FISHER
+from tfrnet.methods.tfr.presets import (
+    CALIBRATED,
+    DEEP,
+    FISHER,
+    PAPER,
+    QUICK,
+    THOROUGH,
+    TUNED_FISHER,
+)
 
 if TYPE_CHECKING:
     from tfrnet.core.arrays import Arrays
@@ -335,9 +343,18 @@ class CalibrateSettings(Settings):
     siblings: int = option(
         24,
         "number of texts that are held in place as retain examples are: the model writes them "
-        "itself, beginning as a prompt of the request does; none where answers are symbols",
+        "itself, beginning as a prompt of the request does; where answers are symbols, none but "
+        "for number_siblings",
         0,
         before=0,
+    )
+    number_siblings: bool = option(
+        True,
+        "where answers are numbers of up to four digits, each a token, and the retain data has no "
+        "number, let the siblings be the same prompts with other digits, and the answers that the "
+        "untouched model gives to them",
+        when={"untouched_siblings": (True,), "own_symbols": (True,)},
+        before=False,
     )
     near_examples: int | None = option(
         6,
@@ -358,6 +375,20 @@ class CalibrateSettings(Settings):
         "let the untouched model write the siblings, without those forgotten since; they are "
         "restored as retain examples are, and an answer is compared with theirs first",
         before=False,
+    )
+    repairs: int = option(
+        0,
+        "number of steps after the forgetting ones that bring other retain examples back to where "
+        "they were before the first request, whatever give_back says, and then lower again what "
+        "came back; not done with memory_rows=0",
+        0,
+        before=0,
+    )
+    repair_examples: int = option(
+        240,
+        "maximum number of retain examples that each of the repairs brings back",
+        1,
+        before=240,
     )
     least_reached: float = option(
         0.5,
@@ -422,6 +453,7 @@ class TFRConfig(
     def presets(cls) -> dict[str, Mapping[str, Any]]:
         """Return the presets: `default` is our best, `quick` its cheaper form, `paper` theirs.
 
+        `thorough` brings more retain examples back, for much retain data with long answers.
         `deep`, also `tuned` and `published`, has a better score of the paper. `fisher` is cheaper;
         it was tuned by the search, with a guard of 15 %. `calibrated` goes deeper than the default
         and holds more retain examples.
@@ -429,6 +461,7 @@ class TFRConfig(
         return {
             "default": {},
             "quick": QUICK,
+            "thorough": THOROUGH,
             "tuned": DEEP,
             "published": DEEP,
             "deep": DEEP,

@@ -74,8 +74,8 @@ class TFRNet(Unlearner[ChannelState]):
     can_be_compiled = True
     # Passes have already been made smaller; what remains is data per channel.
     saves_memory = (
-        "a new state with fewer retain_examples, guard_examples or memory_rows, or with "
-        "step=select, needs less"
+        "a new state with fewer retain_examples, repair_examples, guard_examples or memory_rows, "
+        "or with step=select, needs less"
     )
 
     def __init__(
@@ -138,6 +138,8 @@ class TFRNet(Unlearner[ChannelState]):
         siblings = config.siblings if config.step == "calibrate" else 0
         # Twice: in the scores and in the constraints.
         retain = 2 * (min(config.retain_examples, len(self._usable())) + siblings)
+        if config.step == "calibrate" and config.repairs and config.use_retain:
+            retain += 2 * min(config.repair_examples, len(self._usable()))
         guard = len(self._guard_encoded) if config.hold_guard and config.use_retain else 0
         return retain + guard + config.memory_rows
 

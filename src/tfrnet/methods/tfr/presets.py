@@ -87,3 +87,6 @@ QUICK: dict[str, Any] = {
     "siblings": 8,
     "held_rivals": 2,
 }
+# For much retain data with long answers: after every request up to 720 more retain examples are
+# brought back, in about twice the time: benchmarks/notebook/repair.md.
+THOROUGH: dict[str, Any] = {"repairs": 3}

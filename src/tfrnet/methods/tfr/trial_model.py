@@ -90,6 +90,13 @@ class TrialModel:
             self.report("checking the retain examples")
             return self.losses(self.examples.retain)
 
+    def gradients_to_restore(self, mask: torch.Tensor, examples: list[Encoded]) -> ExampleGradients:
+        """Return the losses of retain examples that are to be restored, and their gradients."""
+        with self.cost.time("repair"):
+            self.mask.set(mask)
+            self.report("restoring other retain examples")
+            return gradients_of(self.mask, examples, self.options)
+
     def rival_gradients(self, mask: torch.Tensor, rivals: list[Encoded]) -> ExampleGradients:
         """Return the loss of other answers to the request's prompts, and its gradient."""
         with self.cost.time("rivals"):

@@ -41,7 +41,7 @@ from tfrnet.methods.tfr.steps.neighbours import (
 )
 from tfrnet.methods.tfr.steps.reference import Reference
 from tfrnet.methods.tfr.steps.solve import SolvedSteps, wanted_falls
-from tfrnet.methods.tfr.steps.symbols import with_every_digit, with_own_symbols
+from tfrnet.methods.tfr.steps.symbols import untold_numbers, with_every_digit, with_own_symbols
 from tfrnet.methods.tfr.steps.written import Writer, answers_in
 from tfrnet.methods.tfr.trial_model import TrialModel
 from tfrnet.models.forward import fitting_length
@@ -52,11 +52,24 @@ if TYPE_CHECKING:
 Losses = Callable[[list[Encoded]], torch.Tensor]
 
 _LEAST_REACH = 0.1
-# A sibling that has become less likely by more nats than this, in all, may have been forgotten.
+# A sibling that has become less likely by more nats than this, in all, may have been forgotten. A
+# number is so already when its weakest digit is a guess.
 _FORGOTTEN = 2.0
+_FORGOTTEN_NUMBER = 0.5
+# How much farther above their levels, in log-odds on average, answers may be after repairs.
+_RAISED = 0.5
 # The share of retain examples that are the nearest to the request; the rest are a random sample.
 _NEAR = 0.5
+_UNDONE = "repairs undone: they would have brought answers back"
 _UNKNOWN = "nothing to do: the untouched model does not know this (no answer is above its level)"
+
+
+@dataclass(frozen=True)
+class RepairSet:
+    """Retain examples that one repair brings back, and their losses under the untouched model."""
+
+    examples: list[Encoded]
+    losses: torch.Tensor
 
 
 @dataclass(frozen=True)
@@ -66,7 +79,9 @@ class Calibration:
     `retain` and `retain_losses` are its retain examples and their losses, `rivals` other answers to
     its prompts that are held in place, `odds` the objective to lower with its targets; `is_unknown`
     says that every answer is at its level without any request. `siblings` are those that it wrote
-    itself, with their losses.
+    itself, with their losses; one is taken for forgotten if its loss, summed over its tokens, has
+    risen by more than `most_risen`. `repairs` are other retain examples, a set for each
+    repair.
     """
 
     retain: list[Encoded]
@@ -76,6 +91,8 @@ class Calibration:
     is_unknown: bool
     siblings: list[Encoded] = field(default_factory=list)
     sibling_losses: torch.Tensor = field(default_factory=lambda: torch.empty(0))
+    most_risen: torch.Tensor = field(default_factory=lambda: torch.tensor(_FORGOTTEN))
+    repairs: Sequence[RepairSet] = ()
 
     def with_siblings(
         self, siblings: list[Encoded], losses: torch.Tensor | None = None
@@ -92,7 +109,7 @@ class Calibration:
             return self
         sizes = torch.tensor([each.answer_length for each in self.siblings])
         risen = (losses(self.siblings).cpu() - self.sibling_losses) * sizes
-        kept = (risen <= _FORGOTTEN).nonzero().flatten().tolist()
+        kept = (risen <= self.most_risen).nonzero().flatten().tolist()
         return self.with_siblings([self.siblings[i] for i in kept], self.sibling_losses[kept])
 
     def apart_from(self, guard: list[Encoded]) -> Calibration:
@@ -142,7 +159,8 @@ class Untouched:
         """
         states = prompt_states(model, forget, options)
         cosines = likeness(states, self.states)
-        forms, siblings = self._compared(forget, states, cosines, config, writer, say)
+        forms, written, renumbered = self._compared(forget, states, cosines, config, writer, say)
+        siblings = [*written, *renumbered]
         if wrong is not None:
             forms = with_wrong_answers(forms, forget, wrong)
         length, bos = fitting_length(model, config.max_length), writer.tokenizer.bos_token_id
@@ -169,16 +187,24 @@ class Untouched:
         if config.hold_written and worded:
             say("writing other answers")
             held += writer.other_answers(worded, config.hold_written)
-        retain = [self.retain[i] for i in chosen_retain(cosines, order, config)]
+        chosen = chosen_retain(cosines, order, config)
+        retain = [self.retain[i] for i in chosen]
+        is_unknown = bool((found <= odds.targets(forget)).all())
         say("checking the retain examples")
+        parts = [] if is_unknown else repair_parts(chosen, order, config)
+        to_repair = [[self.retain[i] for i in part] for part in parts]
         return Calibration(
             retain,
             losses(retain).cpu() if config.give_back else torch.full((len(retain),), torch.inf),
             held,
             odds,
-            is_unknown=bool((found <= odds.targets(forget)).all()),
+            is_unknown=is_unknown,
             siblings=siblings,
             sibling_losses=losses(siblings).cpu() if siblings else torch.empty(0),
+            most_risen=torch.tensor(
+                [_FORGOTTEN] * len(written) + [_FORGOTTEN_NUMBER] * len(renumbered)
+            ),
+            repairs=[RepairSet(part, losses(part).cpu()) for part in to_repair],
         )
 
     def _compared(
@@ -189,30 +215,38 @@ class Untouched:
         config: TFRConfig,
         writer: Writer,
         say: Report,
-    ) -> tuple[list[Form], list[Encoded]]:
-        """Return what each answer is compared with, and the siblings written for that."""
+    ) -> tuple[list[Form], list[Encoded], list[Encoded]]:
+        """Return what each answer is compared with, the siblings written for that, and numbers."""
         places = ranked(cosines).tolist()
         forms = [
             form_of(example, [self.retain[i] for i in near])
             for example, near in zip(forget, places, strict=True)
         ]
+        numbers: list[Encoded] = []
         if config.own_symbols:
-            forms = with_own_symbols(forms, forget, self.retain, writer.tokenizer)
+            own = with_own_symbols(forms, forget, self.retain, writer.tokenizer)
+            numbers = untold_numbers(forget, forms, own, writer.tokenizer)
+            forms = own
         if config.every_digit:
             shown = [[self.retain[i] for i in near[:SHOWN]] for near in places]
             forms = with_every_digit(forms, forget, shown, writer.tokenizer)
         if config.request_rivals:
             forms = self._among_themselves(forget, states, forms)
         siblings: list[Encoded] = []
+        renumbered: list[Encoded] = []
         if config.siblings and config.untouched_siblings:
             say("writing siblings of the request")
+            if config.number_siblings:
+                share = round(config.siblings * len(numbers) / len(forget))
+                renumbered = writer.renumbered(numbers, forget, share)
             pairs = zip(forget, forms, strict=True)
-            siblings = writer.siblings([e for e, f in pairs if not f.symbols], config.siblings)
+            worded = [example for example, form in pairs if not form.symbols]
+            siblings = writer.siblings(worded, config.siblings - len(renumbered))
             forms = [
                 form if form.symbols else with_rivals(form, example, answers_in(siblings, example))
                 for form, example in zip(forms, forget, strict=True)
             ]
-        return forms, siblings
+        return forms, siblings, renumbered
 
     def _among_themselves(
         self, forget: list[Encoded], states: torch.Tensor, forms: list[Form]
@@ -255,6 +289,18 @@ def chosen_retain(cosines: torch.Tensor, order: list[int], config: TFRConfig) ->
     return mixed(nearest_to_any(cosines, near), order, near + drawn)
 
 
+def repair_parts(chosen: list[int], order: list[int], config: TFRConfig) -> list[list[int]]:
+    """Return the retain examples of each repair: others than are held, in the given order.
+
+    There are none where nothing is remembered of earlier requests: they would come back too.
+    """
+    if not (config.use_retain and config.memory_rows):
+        return []
+    held, size = set(chosen), config.repair_examples
+    others = [i for i in order if i not in held]
+    return [others[start : start + size] for start in range(0, len(others), size)][: config.repairs]
+
+
 def mixed(first: list[int], order: list[int], count: int) -> list[int]:
     """Return `count` indices: the first ones, then others in the given order."""
     known = set(first)
@@ -292,6 +338,10 @@ def calibrate_update(
         # What restoring retain examples takes of the guard's tolerance may be what is missing.
         if restore:
             steps.begin_again()
+    undone = ""
+    if calibration.repairs and steps.attempts and steps.verdict.accepted:
+        forget, undone = repaired(steps, forget, start, targets, model, calibration)
+        over = over_levels(forget, targets)
     if not steps.attempts:
         note = _UNKNOWN if calibration.is_unknown else steps.idle_reason("at its level")
         return steps.candidate(state.forgotten, note)
@@ -300,9 +350,8 @@ def calibrate_update(
         return steps.candidate(remembered, "", how_far(over))
     if remembered is not None:
         remembered = with_rows(remembered, forget.gradients, config.memory_rows)
-    return steps.candidate(
-        remembered, above_note(over), shortfall_of(over, start, config.least_reached)
-    )
+    note = "; ".join(filter(None, [above_note(over), undone]))
+    return steps.candidate(remembered, note, shortfall_of(over, start, config.least_reached))
 
 
 def lowered(
@@ -328,6 +377,38 @@ def lowered(
             break
         forget = model.forget_gradients(steps.mask, odds.values)
     return forget
+
+
+def repaired(
+    steps: SolvedSteps,
+    forget: ExampleGradients,
+    start: torch.Tensor,
+    targets: torch.Tensor,
+    model: TrialModel,
+    calibration: Calibration,
+) -> tuple[ExampleGradients, str]:
+    """Bring other retain examples back, then lower again what that has raised.
+
+    If answers then are higher above their levels by more than `_RAISED` on average, or so high that
+    the request would be rejected, all of this is undone, and what is returned says so. `start` is
+    how far above them they were before the request.
+    """
+    odds, mask, verdict, now = calibration.odds, steps.mask, steps.verdict, forget
+    before = over_levels(forget, targets)
+    if shortfall_of(before, start, steps.least_reached):
+        return forget, ""
+    for part in calibration.repairs:
+        found = model.gradients_to_restore(steps.mask, part.examples)
+        if not steps.repair(now.gradients, found, part.losses).verdict.accepted:
+            break
+        now = model.forget_gradients(steps.mask, odds.values)
+    now = lowered(steps, now, targets, model, odds, restore=False)
+    over = over_levels(now, targets)
+    raised = float((over - before).mean()) > _RAISED
+    if raised or shortfall_of(over, start, steps.least_reached):
+        steps.go_back(mask, verdict)
+        return forget, _UNDONE
+    return now, ""
 
 
 def over_levels(forget: ExampleGradients, targets: torch.Tensor) -> torch.Tensor:

@@ -127,6 +127,11 @@ class SolvedSteps:
         """The maximum number of steps: none if no channel may move."""
         return 0 if self._config.budget == 0 else self._config.steps
 
+    @property
+    def least_reached(self) -> float:
+        """The share of the way to its levels that a request has to come."""
+        return self._config.least_reached
+
     def take(self, gradients: torch.Tensor, falls: torch.Tensor, restore: bool = False) -> Step:
         """Try a step that lowers the forget examples by `falls`; keep it if the guard accepts it.
 
@@ -136,17 +141,46 @@ class SolvedSteps:
         """
         config = self._config
         wanted = [*forget_rows(gradients, falls, config), *self._kept.rows(self.mask, restore)]
-        with self._model.cost.time("solve"):
-            move = solved_step(self.mask, wanted, self._cost, self._pool, config)
-        step = guarded_step(self.mask, move, self._guard_before, self.verdict, self._model, config)
-        self.attempts += step.tries
+        step = self._try(wanted)
         if step.verdict.accepted:
-            self._kept.take_step(step.guard_losses)
             longer = _FARTHER if step.share == 1 else step.share
             self.reach = min(config.step_margin, self.reach * longer)
         if step.verdict.accepted or self.mask is self._state.mask:
             self.mask, self.verdict = step.mask, step.verdict
         return step
+
+    def repair(
+        self, forgotten: torch.Tensor, found: ExampleGradients, untouched: torch.Tensor
+    ) -> Step:
+        """Try a step that only brings retain examples back; keep it if the guard accepts it.
+
+        `forgotten` are gradients of the request's examples, which stay where they are, and
+        `untouched` the losses that are asked for.
+        """
+        step = self._try(
+            [
+                *held_rows(forgotten, self._config.memory_stiffness),
+                *self._kept.rows_to_restore(self.mask, found, untouched),
+            ]
+        )
+        if step.verdict.accepted:
+            self.mask, self.verdict = step.mask, step.verdict
+        return step
+
+    def _try(self, wanted: list[Rows]) -> Step:
+        with self._model.cost.time("solve"):
+            move = solved_step(self.mask, wanted, self._cost, self._pool, self._config)
+        step = guarded_step(
+            self.mask, move, self._guard_before, self.verdict, self._model, self._config
+        )
+        self.attempts += step.tries
+        if step.verdict.accepted:
+            self._kept.take_step(step.guard_losses)
+        return step
+
+    def go_back(self, mask: torch.Tensor, verdict: Verdict) -> None:
+        """Return to an earlier mask of the request and the verdict on it."""
+        self.mask, self.verdict = mask, verdict
 
     def begin_again(self) -> None:
         """Go back to where the request began; what was tried still counts."""
@@ -334,10 +368,20 @@ class Constraints:
         if (rivals := self._rival_constraints) is not None:
             losses = self._model.rival_losses(mask, self._rivals) if moved else rivals.losses
             wanted.append(rivals.each(losses))
-        if self._earlier is not None:
-            rows = self._earlier[self._earlier.any(1)]
-            wanted += held_rows(rows.to(mask), self._config.memory_stiffness)
-        return wanted
+        return [*wanted, *self._earlier_rows(mask)]
+
+    def rows_to_restore(
+        self, mask: torch.Tensor, found: ExampleGradients, untouched: torch.Tensor
+    ) -> list[Rows]:
+        """Return rows that ask examples back to untouched losses, and hold earlier requests."""
+        asked = self._constraints(found, untouched)
+        return [asked.each(found.values, restore=True), *self._earlier_rows(mask)]
+
+    def _earlier_rows(self, mask: torch.Tensor) -> list[Rows]:
+        if self._earlier is None:
+            return []
+        rows = self._earlier[self._earlier.any(1)]
+        return held_rows(rows.to(mask), self._config.memory_stiffness)
 
     def _constraints(
         self, found: ExampleGradients, untouched: torch.Tensor | None = None

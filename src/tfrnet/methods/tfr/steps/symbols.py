@@ -7,12 +7,13 @@ of a long number, such as that of a telephone, every digit counts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tfrnet.data.examples import Encoded
 from tfrnet.data.kinds import Kind, kind_of, other_label
+from tfrnet.data.sampling import seeded_order
 from tfrnet.methods.tfr.steps.levels import Form, answer_of
 
 if TYPE_CHECKING:
@@ -23,6 +24,10 @@ _MOST_DIGITS = 4
 # No label and no such number has more tokens.
 _MOST_TOKENS = 8
 _DIGITS = tuple("0123456789")
+# The most digits of a token that is exchanged for another one.
+_LONGEST_TOKEN = 3
+# How they write a space before a word.
+_SPACES = " \u0120\u2581"
 
 
 def with_own_symbols(
@@ -62,8 +67,72 @@ def with_every_digit(
     ]
 
 
+def untold_numbers(
+    examples: Sequence[Encoded],
+    told: Sequence[Form],
+    own: Sequence[Form],
+    tokenizer: PreTrainedTokenizerBase,
+) -> list[Encoded]:
+    """Return the examples whose answers are numbers of which the retain data has none.
+
+    `told` are the forms that the retain data tells of, `own` those of `with_own_symbols`.
+    """
+    return [
+        example
+        for example, before, form in zip(examples, told, own, strict=True)
+        if form is not before and _digits_in(example, tokenizer)
+    ]
+
+
+def with_other_digits(
+    prompt: tuple[int, ...], tokenizer: PreTrainedTokenizerBase, turn: int
+) -> tuple[int, ...] | None:
+    """Return a prompt in which every token of digits is another one, in each turn another.
+
+    None if no token could be changed. A token of more than three digits stays.
+    """
+    written = list(tokenizer.convert_ids_to_tokens(list(prompt)))
+    numbers = [text.strip(_SPACES) for text in written]
+    are_digits = [number.isdecimal() and len(number) <= _LONGEST_TOKEN for number in numbers]
+    found = list(prompt)
+    for place, (text, number) in enumerate(zip(written, numbers, strict=True)):
+        if are_digits[place]:
+            begins = place == 0 or not are_digits[place - 1] or text != number
+            others = _as_long_as(number, begins)
+            order = seeded_order(len(others), "digits", prompt, place, turn)
+            texts = (text.replace(number, others[i]) for i in order)
+            found[place] = next(_known(texts, tokenizer), prompt[place])
+    return tuple(found) if found != list(prompt) else None
+
+
+def digits_of(tokens: Sequence[int], tokenizer: PreTrainedTokenizerBase) -> str:
+    """Return the digits of a text, without all else."""
+    return "".join(filter(str.isdecimal, str(tokenizer.decode(list(tokens)))))
+
+
+def nearly_same(one: str, other: str) -> bool:
+    """Return whether two numbers have as many digits, and more than half of them in common."""
+    same = sum(a == b for a, b in zip(one, other, strict=False))
+    return len(one) == len(other) and 2 * same > len(one)
+
+
+def _as_long_as(number: str, begins: bool) -> list[str]:
+    """Return the other numbers of as many digits; one that begins does not do so with 0."""
+    size = len(number)
+    every = (f"{value:0{size}}" for value in range(10 ** (size - 1) if begins else 0, 10**size))
+    return [other for other in every if other != number]
+
+
+def _known(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> Iterator[int]:
+    """Yield the tokens that are written so."""
+    for text in texts:
+        token = tokenizer.convert_tokens_to_ids(text)
+        if isinstance(token, int) and tokenizer.convert_ids_to_tokens(token) == text:
+            yield token
+
+
 def _digits_in(example: Encoded, tokenizer: PreTrainedTokenizerBase) -> int:
-    return sum(map(str.isdigit, str(tokenizer.decode(list(answer_of(example))))))
+    return len(digits_of(answer_of(example), tokenizer))
 
 
 def _in_digits(

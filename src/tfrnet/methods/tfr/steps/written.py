@@ -2,7 +2,8 @@
 
 Beyond the paper. Siblings are texts that begin as a prompt of the request does and go on with other
 words: for "The capital of Portugal is" the model writes "The capital of France is Paris". Held in
-place, they keep what is nearest to the request, of which the retain data may have nothing. Other
+place, they keep what is nearest to the request, of which the retain data may have nothing. Where an
+answer is a number, they are the same prompt with other digits and the model's own answer. Other
 answers are those that the model would give first if it did not know the right one.
 """
 
@@ -19,6 +20,7 @@ from tfrnet.data.examples import Encoded
 from tfrnet.methods.tfr.scoring import ScoreOptions
 from tfrnet.methods.tfr.steps.levels import answer_of
 from tfrnet.methods.tfr.steps.neighbours import of_all
+from tfrnet.methods.tfr.steps.symbols import digits_of, nearly_same, with_other_digits
 from tfrnet.models.forward import Batch, answer_logits, fitting_length
 from tfrnet.models.generation import continue_rows
 from tfrnet.models.load import LoadedModel
@@ -88,6 +90,34 @@ class Writer:
             written += [(turn / own.prompts, sibling) for turn, sibling in enumerate(kept)]
         written.sort(key=lambda pair: pair[0])
         return [sibling for _, sibling in written[:count]]
+
+    def renumbered(
+        self, numbers: Sequence[Encoded], request: Sequence[Encoded], count: int
+    ) -> list[Encoded]:
+        """Return up to `count` prompts with other digits, and the model's answers to them.
+
+        The prompts are those of `numbers`, examples of the request whose answers are numbers. No
+        prompt of the request is among them, and no answer tells one of the request's.
+        """
+        each = round(_SPARE * count / max(1, len(numbers))) + 1
+        asked = {example.ids[: example.answer_start] for example in request}
+        starts: dict[Ids, int] = {}
+        # By turns, so that every example has about as many.
+        for turn in range(each):
+            for example in numbers:
+                prompt = example.ids[: example.answer_start]
+                other = with_other_digits(prompt, self.tokenizer, turn)
+                if other and other not in asked:
+                    # A sum may have a digit more.
+                    starts.setdefault(other, example.answer_length + 1)
+        texts = self._continued(list(starts), list(starts.values()))
+        secrets = [digits_of(answer_of(example), self.tokenizer) for example in request]
+        found = []
+        for start, text in zip(starts, texts, strict=True):
+            told = digits_of(text[len(start) :], self.tokenizer)
+            if told and not any(nearly_same(told, secret) for secret in secrets):
+                found.append(Encoded(text, len(start)))
+        return found[:count]
 
     def other_answers(self, examples: Sequence[Encoded], count: int) -> list[Encoded]:
         """Return each example's prompt with `count` answers, all beginning with another token.
