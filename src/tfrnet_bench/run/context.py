@@ -12,6 +12,7 @@ from typing import Any
 
 from tfrnet.data.items import Item
 from tfrnet.data.protocol import Split, make_split
+from tfrnet.data.task import Task
 from tfrnet.data.tasks import find_task
 from tfrnet.evaluation.bystanders import Bystanders, find_bystanders
 from tfrnet.evaluation.evaluator import Evaluator
@@ -122,6 +123,9 @@ class RunContext:
         else:
             data = self._split_digest(cell.stream, cell.seed)
             facts |= {"sizes": asdict(self.plan.sizes), "data": data}
+            length = find_task(cell.stream).max_length
+            # Left out where it is the usual one, so that cells of before are kept.
+            facts |= {"max_length": length} if length != Task.max_length else {}
         if cell.kind == "robust":
             facts["attack"] = asdict(self.plan.attack)
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

@@ -12,8 +12,18 @@ from tfrnet.core.errors import InputError
 from tfrnet_bench.run.plan import BenchPlan, TofuSizes
 from tfrnet_bench.run_folder import read_plans, write_plans
 
-# What all cells of a run have in common.
-_COMMON = ("model", "tofu_model", "oracle", "dtype", "sizes", "tofu", "attack", "reduced")
+# What all cells of a run have in common, and what those of some experiments have.
+_COMMON = ("dtype", "sizes", "reduced")
+_STREAMS = ("main", "ablation", "structure", "robust")
+_OF_SOME = {
+    "model": _STREAMS,
+    "tofu_model": ("tofu",),
+    "oracle": ("tofu",),
+    "tofu": ("tofu",),
+    "lume_model": ("lume",),
+    "knowundo_model": ("knowundo",),
+    "attack": ("robust",),
+}
 
 
 def record_plan(run: Path, plan: BenchPlan) -> None:
@@ -24,14 +34,26 @@ def record_plan(run: Path, plan: BenchPlan) -> None:
     plans = read_plans(run)
     # Through JSON, so that tuples compare equal to what was read.
     wanted = json.loads(json.dumps(asdict(plan)))
-    for name in _COMMON:
-        if any(_whole(earlier, name) != wanted[name] for earlier in plans):
-            raise InputError(
-                f"the run in {run} was made with another {name}; choose another folder with --out"
-            )
+    for earlier in plans:
+        for name in _in_common(earlier, wanted):
+            if _whole(earlier, name) != wanted[name]:
+                raise InputError(
+                    f"the run in {run} was made with another {name}; choose another folder with "
+                    "--out"
+                )
     if wanted not in plans:
         plans.append(wanted)
     write_plans(run, plans)
+
+
+def _in_common(*plans: Mapping[str, Any]) -> list[str]:
+    """Return what has to be the same in all of these plans."""
+    shared = [
+        name
+        for name, users in _OF_SOME.items()
+        if all(name in plan and set(users) & set(plan["experiments"]) for plan in plans)
+    ]
+    return [*_COMMON, *shared]
 
 
 def _whole(plan: Mapping[str, Any], name: str) -> Any:

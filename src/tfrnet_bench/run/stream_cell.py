@@ -42,7 +42,7 @@ class _StreamCell:
             self.before = self._measure_before()
             self.first_look = self.last_look = self._look()
             self.published_sets = run.context.published_sets(run.cell.stream, run.cell.seed)
-            self.published = {"before": self._published()}
+            self.published = {"before": self._published(untouched=True)}
         self.forgotten = self.before
 
     def measure(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -87,10 +87,11 @@ class _StreamCell:
     def _look(self) -> Look:
         return look(self.context.evaluator(self.run.loaded), self.bystanders)
 
-    def _published(self) -> dict[str, dict[str, float]]:
+    def _published(self, untouched: bool = False) -> dict[str, dict[str, float]]:
         """Return the dataset's own scores by set; nothing for a dataset without any."""
+        measure = self.context.measure_untouched if untouched else self.context.measure
         return {
-            part.name: self._measure(part.task, part.items).details["published"]
+            part.name: measure(self.run.loaded, part.task, part.items).details["published"]
             for part in self.published_sets
         }
 

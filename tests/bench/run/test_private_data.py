@@ -19,6 +19,7 @@ from tfrnet.models.load import load_model
 from tfrnet_bench.backbones import train
 from tfrnet_bench.backbones.recipes import find_recipe
 from tfrnet_bench.outputs import write_outputs
+from tfrnet_bench.run.context import RunContext
 from tfrnet_bench.run.preflight import check_everything
 
 SIZES = Sizes(requests=2, request_size=3, forget_eval=5, heldout=8, retain=(12, 4), guard=(6, 2))
@@ -72,6 +73,24 @@ def test_the_published_scores_are_told_before_and_after(ran):
     for stream, title in (("lume", "Task aggregate"), ("knowundo", "Unlearn success")):
         assert title in (out / f"tables/published-{stream}.md").read_text()
     assert "KnowUnDo by its own scores" in (out / "report.html").read_text()
+
+
+def test_a_cell_that_was_measured_with_another_length_is_not_kept(tmp_path, tiny_folder):
+    models = {"lume_model": str(tiny_folder), "knowundo_model": str(tiny_folder)}
+    plan = make_plan(
+        tiny_folder, experiments=("lume", "knowundo"), methods=("ga",), sizes=SIZES, **models
+    )
+    context = RunContext(plan, make_machine(tmp_path))
+
+    def digests() -> dict[str, str]:
+        return {cell.stream: context.inputs(cell) for cell in plan.cells()}
+
+    before = digests()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Lume, "max_length", 300)
+        after = digests()
+    assert after["lume"] != before["lume"]
+    assert after["knowundo"] == before["knowundo"]
 
 
 def test_a_result_quotes_no_answer(ran):
