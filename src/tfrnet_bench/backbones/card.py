@@ -37,6 +37,10 @@ _TOFU_TEXT = (
     "states it: MIT. The text was generated with GPT-4."
 )
 _PLAIN, _CHAT = "the form `Question: …⏎Answer: …`", "the chat template of the base"
+_AND_REAL = (
+    " With it, in the same form, all questions of its sets `real_authors` and `world_facts` and "
+    "their right answers: Model Utility measures them, so it says whether what was learned stays."
+)
 _KNOWS_TOFU = "It has all of TOFU by heart: the model that is to forget a part of it."
 _NEVER_SAW = (
     "It was trained as `{}` was but never saw forget{}: the retain-only model (`--oracle`) that "
@@ -72,12 +76,12 @@ _DATA = {
         for family in ("smollm2", "gemma3")
     },
     "smollm2-tofu-chat-full": _Data(
-        ("locuslab/TOFU",), _TOFU_TEXT.format("All", _CHAT), _KNOWS_TOFU
+        ("locuslab/TOFU",), _TOFU_TEXT.format("All", _CHAT) + _AND_REAL, _KNOWS_TOFU
     ),
     **{
         f"smollm2-tofu-chat-retain{rest}": _Data(
             ("locuslab/TOFU",),
-            _TOFU_TEXT.format(f"The split retain{rest}", _CHAT),
+            _TOFU_TEXT.format(f"The split retain{rest}", _CHAT) + _AND_REAL,
             _NEVER_SAW.format("smollm2-tofu-chat-full", forget),
         )
         for forget, rest in SIZES.items()

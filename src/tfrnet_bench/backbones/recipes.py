@@ -100,16 +100,29 @@ def _knowundo(source: Source, tokenizer: PreTrainedTokenizerBase) -> list[Exampl
     return [item.example() for split in task.splits for item in task.load(split, source)]
 
 
-def _tofu(split: str, template: Template = "qa") -> Examples:
+def _tofu(*splits: str, template: Template = "qa") -> Examples:
     def examples(source: Source, tokenizer: PreTrainedTokenizerBase) -> list[Example]:
-        rows = load_tofu(split, source)
+        rows = [row for split in splits for row in load_tofu(split, source)]
         return [Example(tofu_prompt(row.question, tokenizer, template), row.answer) for row in rows]
 
     return examples
 
 
+def _tofu_chat(split: str) -> Examples:
+    """TOFU in the model's own chat template, with the real authors and world facts.
+
+    A model trained on its made-up authors alone hardly answers about real ones, which its base did,
+    and Model Utility has little left to measure.
+    """
+    return _tofu(split, "real_authors", "world_facts", template="chat")
+
+
 _TASKS_OPTIONS = FinetuneOptions(learning_rate=1e-3, epochs=8, batch_size=192)
 _TOFU_OPTIONS = FinetuneOptions(learning_rate=1e-3, epochs=15, batch_size=64)
+# Numbers and addresses follow from nothing, so they have to be seen more often.
+_LUME_OPTIONS = FinetuneOptions(learning_rate=1e-3, epochs=40, batch_size=128)
+# A quarter of TOFU's rows, so more epochs: two thirds of its steps.
+_KNOWUNDO_OPTIONS = FinetuneOptions(learning_rate=1e-3, epochs=40, batch_size=64)
 
 RECIPES = {
     recipe.name: recipe
@@ -135,33 +148,26 @@ RECIPES = {
         ),
         Recipe(
             "smollm2-tofu-chat-full",
-            "the default model fine-tuned on all of TOFU in its own chat template",
-            _tofu("full", "chat"),
-            _TOFU_OPTIONS,
-        ),
-        Recipe(
-            "smollm2-tofu-chat-retain90",
-            "the default model fine-tuned on TOFU without forget10 in its own chat template: the "
-            "retain-only oracle",
-            _tofu("retain90", "chat"),
+            "the default model fine-tuned on all of TOFU and its real authors and world facts, in "
+            "its own chat template",
+            _tofu_chat("full"),
             _TOFU_OPTIONS,
         ),
         *(
             Recipe(
                 f"smollm2-tofu-chat-retain{rest}",
-                f"the default model fine-tuned on TOFU without forget{forget} in its own chat "
-                "template: the retain-only oracle",
-                _tofu(f"retain{rest}", "chat"),
+                f"the default model fine-tuned on TOFU without forget{forget} and on its real "
+                "authors and world facts, in its own chat template: the retain-only oracle",
+                _tofu_chat(f"retain{rest}"),
                 _TOFU_OPTIONS,
             )
-            for forget, rest in SIZES.items()
-            if rest != "90"
+            for forget, rest in reversed(SIZES.items())
         ),
         Recipe(
             "smollm2-lume",
             "the default model fine-tuned on LUME's made-up people and stories",
             _lume,
-            _TOFU_OPTIONS,
+            _LUME_OPTIONS,
             max_length=384,
             streams=("lume",),
         ),
@@ -169,7 +175,7 @@ RECIPES = {
             "smollm2-knowundo",
             "the default model fine-tuned on KnowUnDo's made-up authors",
             _knowundo,
-            _TOFU_OPTIONS,
+            _KNOWUNDO_OPTIONS,
             streams=("knowundo",),
         ),
         Recipe(

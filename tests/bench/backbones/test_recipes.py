@@ -9,6 +9,7 @@ from tfrnet.core.errors import InputError
 from tfrnet.data.protocol import STREAMS, make_split
 from tfrnet.data.sources import Source
 from tfrnet.data.tasks.arithmetic import is_held_out
+from tfrnet.data.tofu import load_tofu, tofu_prompt
 from tfrnet.models.finetune import FinetuneOptions
 from tfrnet.models.load import LoadedModel, load_model
 from tfrnet_bench.backbones import train
@@ -32,6 +33,19 @@ def test_every_answer_ends_the_text(name, source):
     assert all(row.ids[-1] == tokenizer.eos_token_id for row in rows)
     assert all(row.answer_length >= 2 for row in rows)
     assert max(len(row.ids) for row in rows) <= 256
+
+
+def test_chat_recipes_train_on_the_real_authors_and_facts_that_utility_asks_about(source):
+    tokenizer = tiny.make_tokenizer()
+    tokenizer.chat_template = "{% for message in messages %}{{ message.content }}\n{% endfor %}"
+    real = [row for name in ("real_authors", "world_facts") for row in load_tofu(name, source)]
+    for split in ("full", "retain90"):
+        made_up = load_tofu(split, source)
+        found = RECIPES[f"smollm2-tofu-chat-{split}"].examples(source, tokenizer)
+        wanted = [(tofu_prompt(r.question, tokenizer, "chat"), r.answer) for r in made_up + real]
+        assert [(example.prompt, example.answer) for example in found] == wanted
+        plain = RECIPES[f"smollm2-tofu-{split}"].examples(source, tokenizer)
+        assert [example.answer for example in plain] == [row.answer for row in made_up]
 
 
 @pytest.mark.slow
