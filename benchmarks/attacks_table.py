@@ -1,4 +1,4 @@
-"""The table of notebook/attacks.md, from the cells of benchmarks.calibrated.
+"""The tables of notebook/attacks.md, from the cells of benchmarks.calibrated.
 
 python -m benchmarks.attacks_table
 """
@@ -17,6 +17,7 @@ ATTACKS = {
     "benign 80": ("relearn", "benign, 80 steps"),
 }
 _SEEDS = (3, 4, 5)
+FOUR_BITS = ("int4-row", "int4-block", "nf4", "fp4")
 # Where a method's cells are, and what they are called there.
 METHODS = {
     "TFR-Net (default)": ("attacks", "default"),
@@ -33,9 +34,7 @@ def attacks_table() -> str:
     """Return a line for each stream and method, after what a retrained model gets right."""
     lines: list[Sequence[str]] = []
     for stream in STREAMS:
-        oracles = [row for row in read_cells("default-oracle") if row["task"] == stream]
-        # The attacker has the items of the first two requests.
-        right = fmean(fmean(row["by_request"][2:]) for row in oracles if row["seed"] in _SEEDS)
+        right = fmean(_retrained(stream, seed) for seed in _SEEDS)
         seeds, rest = ", ".join(map(str, _SEEDS)), [""] * len(ATTACKS)
         lines.append((stream, "*a retrained model*", seeds, f"{right:.1f}", *rest))
         for name, (file, candidate) in METHODS.items():
@@ -43,6 +42,26 @@ def attacks_table() -> str:
                 seeds = ", ".join(str(row["seed"]) for row in own)
                 lines.append((stream, name, seeds, *under_attack(own)))
     return table(", ".join(("stream", "method", "seeds", "no attack", *ATTACKS)), lines)
+
+
+def seeds_table() -> str:
+    """Return a line for each cell of the default, beside the retrained model of its seed."""
+    lines: list[Sequence[str]] = []
+    for stream in STREAMS:
+        for row in _attacked(read_cells("attacks"), "default", stream):
+            right = _retrained(stream, row["seed"])
+            found = [next(attacked([row], *ATTACKS[name])) for name in FOUR_BITS]
+            above = (f"{each:.1f} ({each - right:+.1f})" for each in found)
+            lines.append((stream, str(row["seed"]), f"{right:.1f}", *above))
+    return table(", ".join(("stream", "seed", "a retrained model", *FOUR_BITS)), lines)
+
+
+def _retrained(stream: str, seed: int) -> float:
+    (row,) = (
+        row for row in read_cells("default-oracle") if (row["task"], row["seed"]) == (stream, seed)
+    )
+    # The attacker has the items of the first two requests.
+    return fmean(row["by_request"][2:])
 
 
 def _attacked(rows: Sequence[Row], candidate: str, stream: str) -> list[Row]:
@@ -68,4 +87,4 @@ def attacked(rows: Sequence[Row], attack: str, variant: str) -> Iterator[float]:
 
 
 if __name__ == "__main__":
-    print(attacks_table())
+    print(attacks_table(), seeds_table(), sep="\n\n")
