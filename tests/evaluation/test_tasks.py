@@ -288,6 +288,14 @@ def test_a_passage_loses_its_beginning_and_the_rest_stays(evaluator, items, toke
     assert evaluate_task(evaluator, task, some, "x").details["truncated"] == 0
 
 
+def test_a_task_says_how_long_its_prompts_may_be(evaluator, items, tokenizer, monkeypatch):
+    task, some = find_task("boolq"), items["boolq"][:6]
+    room = min(len(tokenizer(f"{item.prompt} yes")["input_ids"]) for item in some) + 1
+    monkeypatch.setattr(type(task), "max_length", room)
+    assert evaluate_task(evaluator, task, some, "x").details["truncated"] > 0
+    assert evaluate_task(evaluator, task, some, "x", 256).details["truncated"] == 0
+
+
 def test_the_harnesss_truncation_keeps_the_right_end(evaluator, items, tokenizer):
     """It feeds the last `max_length` tokens before the last one (evaluation.md 1.4)."""
     some, room = items["boolq"][:6], 40

@@ -37,6 +37,8 @@ class Task(ABC):
     fixed_choices: ClassVar[bool] = False
     # The most tokens of a generated answer.
     new_tokens: ClassVar[int] = 10
+    # The most tokens of a prompt with its answer; of a longer prompt the beginning is cut off.
+    max_length: ClassVar[int] = 256
     # The split that retain and guard data comes from; empty: from `training`, like the requests.
     kept: ClassVar[str] = ""
     # Whether its stream has nothing of other tasks: for models that know this one only.

@@ -40,7 +40,8 @@ class Options:
     items: Literal["sample", "first"] = "sample"
     seed: int = 0
     shots: int = 0
-    max_length: int = 256
+    # None: the task's own.
+    max_length: int | None = None
     truncation: Truncation = "passage_left"
     mutual_info: bool = False
     tofu: TofuOptions = field(default_factory=TofuOptions)

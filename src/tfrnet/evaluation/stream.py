@@ -46,7 +46,7 @@ class StreamResult:
         return {**self.figures, "yardsticks": measured}
 
 
-def forgotten_answers(evaluator: Evaluator, split: Split, max_length: int = 256) -> Answers:
+def forgotten_answers(evaluator: Evaluator, split: Split, max_length: int | None = None) -> Answers:
     """Return a model's answers to everything that a stream forgets."""
     task = find_task(split.forget_task)
     return answers(split.forget, evaluate_task(evaluator, task, split.forget, "forget", max_length))
@@ -57,7 +57,7 @@ def measure_stream(
     effect: Effect,
     store: StateStore,
     split: Split,
-    max_length: int = 256,
+    max_length: int | None = None,
     report: Report | None = None,
     bystanders: Bystanders | None = None,
 ) -> StreamResult:
@@ -106,7 +106,7 @@ class _Walk:
     effect: Effect
     store: StateStore
     split: Split
-    max_length: int
+    max_length: int | None
     report: Report
     _forgotten: dict[int, Answers] = field(default_factory=dict)
     _heldout: dict[int, dict[str, float]] = field(default_factory=dict)

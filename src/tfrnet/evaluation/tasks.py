@@ -101,15 +101,16 @@ def evaluate_task(
     task: Task,
     items: Sequence[Item],
     part: str,
-    max_length: int = 256,
+    max_length: int | None = None,
     truncation: Truncation = "passage_left",
     mutual_info: bool = False,
 ) -> TaskResult:
-    """Measure a task on the given items.
+    """Measure a task on the given items, by default with the task's own maximum length.
 
     `mutual_info` also measures by how much the prompt raises a choice's log-likelihood, which takes
     another pass over the choices.
     """
+    max_length = max_length or task.max_length
     ranked = bool(items[0].choices)
     names = [*(RANKED if ranked else GENERATED)]
     if task.metric not in names:

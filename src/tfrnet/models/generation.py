@@ -140,7 +140,7 @@ def _generate(
         output = model.generate(
             ids.to(device),
             attention_mask=mask.to(device),
-            stopping_criteria=[_AllLinesEnded(tokenizer, width)] if one_line else None,
+            stopping_criteria=[_LineEnds(tokenizer)] if one_line else None,
             streamer=streamer,
         )
     return [_before(row, ends) for row in output[:, width:].tolist()]
@@ -171,13 +171,13 @@ def _before(tokens: list[int], ends: Sequence[int]) -> list[int]:
     return tokens[:stop]
 
 
-class _AllLinesEnded(StoppingCriteria):  # type: ignore[misc]
+class _LineEnds(StoppingCriteria):  # type: ignore[misc]
     """Stops each text at its first newline."""
 
-    def __init__(self, tokenizer: Any, prompt_width: int) -> None:
+    def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
-        self.prompt_width = prompt_width
 
     def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> torch.Tensor:
-        texts = self.tokenizer.batch_decode(input_ids[:, self.prompt_width :])
+        # The last token is enough: a newline is one byte, and what has stopped stays so.
+        texts = self.tokenizer.batch_decode(input_ids[:, -1:])
         return torch.tensor(["\n" in text for text in texts], device=input_ids.device)

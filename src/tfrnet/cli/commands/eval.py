@@ -102,8 +102,11 @@ def command(
     relearn_seeds: Annotated[int, typer.Option(min=1, help="Relearning runs to average.")] = 3,
     shots: Annotated[int, typer.Option(min=0, help="Few-shot examples before each question.")] = 0,
     max_length: Annotated[
-        int, typer.Option(min=16, help="Longest prompt with answer, in tokens.")
-    ] = 256,
+        int | None,
+        typer.Option(
+            min=16, help="Longest prompt with answer, in tokens; by default 256, for LUME 512."
+        ),
+    ] = None,
     truncation: Annotated[
         str,
         typer.Option(
@@ -241,7 +244,7 @@ def command(
             attacks=attacks_that_fit(has_mask) if attacks is None else names(attacks),
             attack=AttackOptions(
                 limit=limit,
-                max_length=max_length,
+                max_length=max_length or AttackOptions.max_length,
                 relearn_steps=numbers(relearn_steps, "--relearn-steps", "0,5,10"),
                 relearn_seeds=relearn_seeds,
             ),

@@ -35,6 +35,7 @@ class Lume(Task):
     heldout = "retain"
     metric = "exact"
     new_tokens = 100
+    max_length = 512
     alone = True
     request_items = 6
     quotable = False
