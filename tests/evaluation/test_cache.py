@@ -221,6 +221,23 @@ def test_names_are_keyed_so_that_nobody_can_test_a_guess_by_them(cache, tmp_path
     assert cache.key("m", "k", [1], "cpu") == Cache(cache.folder).key("m", "k", [1], "cpu")
 
 
+def test_processes_that_begin_together_have_one_secret(cache, monkeypatch):
+    late = Cache(cache.folder)
+    first = []
+
+    def known_before_the_other_began():
+        monkeypatch.undo()
+        first.append(cache.key("m", "k", [], "cpu"))
+
+    monkeypatch.setattr(late, "_known_secret", known_before_the_other_began)
+    assert late.key("m", "k", [], "cpu") == first[0] == Cache(cache.folder).key("m", "k", [], "cpu")
+
+
+def test_a_damaged_secret_is_made_anew(cache):
+    cache.folder.with_name("kept.key").write_bytes(b"cut off")
+    assert cache.key("m", "k", [], "cpu") == Cache(cache.folder).key("m", "k", [], "cpu")
+
+
 def test_entries_of_an_earlier_version_which_may_hold_replies_are_removed(cache):
     cache.folder.mkdir()
     old = cache.folder / f"{'a' * 64}.json"

@@ -62,7 +62,10 @@ class Cache:
         """Make the secret. Entries without one are of an earlier version and may hold replies."""
         secret = secrets.token_bytes(_SECRET_BYTES)
         with suppress(OSError):
-            self.purge()
+            # A whole secret stays: another process may just have made it.
+            damaged = self._secret_file.exists() and self._known_secret() is None
+            for path in [*self._files(), *([self._secret_file] if damaged else [])]:
+                path.unlink(missing_ok=True)
             files.make_folder(self._secret_file.parent)
             files.create_file(self._secret_file, secret)
             return secret
