@@ -14,7 +14,7 @@ from tfrnet.methods.tfr.scoring import gradients_of
 from tfrnet.methods.tfr.steps import calibrate
 from tfrnet.methods.tfr.steps.calibrate import repair_parts
 from tfrnet.methods.tfr.steps.margins import log_odds, log_odds_gradients
-from tfrnet.methods.tfr.steps.solve import SolvedSteps
+from tfrnet.methods.tfr.steps.solve import RetainConstraints, SolvedSteps
 from tfrnet.methods.tfr.trial_model import TrialModel
 
 RETAIN = tiny.examples(40, 100)
@@ -211,6 +211,28 @@ def test_a_repair_holds_what_earlier_requests_forgot(tokenizer, monkeypatch):
     given = log_odds_gradients(found.gradients, found.values) @ move
     asked = lost > 0.5
     assert float((earlier @ move).abs().max()) < 0.2 * float(given[asked].mean())
+
+
+def test_steps_after_repairs_ask_no_held_example_to_become_worse(tokenizer, monkeypatch):
+    asked, repaired = [], []
+    each, repair = RetainConstraints.each, SolvedSteps.repair
+
+    def raised(self, forgotten, found, untouched):
+        # Without rows that hold the request, so that there is something to lower again.
+        repaired.append(True)
+        return repair(self, forgotten[:0], found, untouched)
+
+    def spy(self, losses, restore=False):
+        rows = each(self, losses, restore)
+        if repaired and not restore:
+            asked.append(rows.falls)
+        return rows
+
+    monkeypatch.setattr(SolvedSteps, "repair", raised)
+    monkeypatch.setattr(RetainConstraints, "each", spy)
+    request_of(tokenizer, repairs=1, repair_examples=30, give_back=False, hold_rivals=False)
+    # A positive fall of its log-odds would make it worse.
+    assert float(asked[0].max()) <= 1e-6
 
 
 def test_the_gradients_of_a_repair_are_those_under_the_mask_of_then(tokenizer, monkeypatch):

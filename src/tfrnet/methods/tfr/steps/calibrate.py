@@ -402,6 +402,7 @@ def repaired(
         if not steps.repair(now.gradients, found, part.losses).verdict.accepted:
             break
         now = model.forget_gradients(steps.mask, odds.values)
+    steps.hold_what_came_back()
     now = lowered(steps, now, targets, model, odds, restore=False)
     over = over_levels(now, targets)
     raised = float((over - before).mean()) > _RAISED

@@ -178,6 +178,10 @@ class SolvedSteps:
             self._kept.take_step(step.guard_losses)
         return step
 
+    def hold_what_came_back(self) -> None:
+        """From now on hold retain examples where they are, if that is better than at the start."""
+        self._kept.hold_what_came_back(self.mask)
+
     def go_back(self, mask: torch.Tensor, verdict: Verdict) -> None:
         """Return to an earlier mask of the request and the verdict on it."""
         self.mask, self.verdict = mask, verdict
@@ -350,6 +354,11 @@ class Constraints:
         if self._guard is not None:
             self._guard_losses = self._guard.losses
 
+    def hold_what_came_back(self, mask: torch.Tensor) -> None:
+        """From now on hold retain examples where this mask has them, if that is better."""
+        if self._config.use_retain:
+            self._retain.hold_if_better(self._model.retain_losses(mask))
+
     def rows(self, mask: torch.Tensor, restore: bool = False) -> list[Rows]:
         """Return the rows of all constraints under the current mask.
 
@@ -415,6 +424,10 @@ class RetainConstraints:
         self._rows = log_odds_gradients(found.gradients, found.values).mul_(weights)
         self._sum = found.gradients.sum(0, keepdim=True)
         self._stiffness = stiffness
+
+    def hold_if_better(self, losses: torch.Tensor) -> None:
+        """Ask for these losses where they are lower than those asked for until now."""
+        self.losses = torch.minimum(self.losses, losses.to(self.losses))
 
     def mean_square(self) -> torch.Tensor:
         """Return the mean square of the rows: the diagonal of the Fisher matrix."""
