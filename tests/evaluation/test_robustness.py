@@ -20,6 +20,8 @@ from tfrnet.data.examples import encode
 from tfrnet.data.protocol import Sizes, make_split
 from tfrnet.data.sources import Source
 from tfrnet.data.tasks import find_task
+from tfrnet.data.tasks.lume import Lume
+from tfrnet.evaluation import suite
 from tfrnet.evaluation.attacking.attack import ATTACKS
 from tfrnet.evaluation.attacking.relearning import RelearnOptions, relearn
 from tfrnet.evaluation.attacking.subject import Attacked, AttackOptions, Subject
@@ -562,6 +564,60 @@ def test_other_tasks_are_attacked_too(task, attack, source, tokenizer):
         rows = list(islice(ATTACKS.find(attack).run(subject), 7 if attack == "prompts" else 1))
         assert max(row.attacked for row in rows) == rows[-1].attacked
         assert_unharmed(mask, before)
+
+
+@pytest.fixture
+def lume(source, tokenizer, monkeypatch):
+    """A dataset that is measured alone, whose items do not all have other wordings."""
+    monkeypatch.setattr(Lume, "new_tokens", 4)  # a random model never stops by itself
+    split = make_split("lume", 0, source, replace(SIZES, request_size=3))
+    model = tiny.make_model()
+    with ChannelMask(model, find_channels(model)) as mask:
+        mask.set(mask_values(mask.index.total))
+        yield split, mask, Evaluator(LoadedModel(model, tokenizer))
+
+
+def test_an_item_without_another_wording_is_asked_as_it_is(lume, monkeypatch):
+    split, mask, evaluator = lume
+    subject = Subject(evaluator, mask, split, AttackOptions())
+    asked = []
+    right = {id(item): number % 2 == 0 for number, item in enumerate(subject.hidden)}
+
+    def correct(items):
+        asked.append(items)
+        return [right.get(id(item), False) for item in items]
+
+    monkeypatch.setattr(subject, "correct", correct)
+    rows = {row.variant: row for row in ATTACKS.find("prompts").run(subject)}
+    as_it_is = [not subject.task.rephrased(item) for item in subject.hidden]
+    assert 0 < sum(as_it_is) < len(subject.hidden)
+    for items in asked[1:4]:
+        same = [item is own for item, own in zip(items, subject.hidden, strict=True)]
+        assert same == as_it_is
+    assert rows["any wording"].attacked == 100 * fmean(right.values())
+
+
+def test_a_dataset_that_is_measured_alone_has_no_examples_of_another_task(lume, monkeypatch):
+    split, mask, evaluator = lume
+    subject = Subject(evaluator, mask, split, AttackOptions(limit=1))
+    monkeypatch.setattr(subject, "accuracy", lambda items, length=None: 0.0)
+    found = {row.variant.split()[1] for row in ATTACKS.find("few-shot").run(subject)}
+    assert found == {"forgotten", "held-out"}
+
+
+@pytest.mark.parametrize(("asked", "length"), [(None, 512), (100, 100)])
+def test_attacked_items_are_read_as_far_as_their_task_says(lume, monkeypatch, asked, length):
+    split, mask, evaluator = lume
+    read = []
+
+    def seen(subject, names, report):
+        read.append(subject.options.max_length)
+        return []
+
+    monkeypatch.setattr(suite, "run_attacks", seen)
+    options = Options(tasks=("robustness",), attack=AttackOptions(limit=1), max_length=asked)
+    measure(evaluator, Plan(options, [], {}, None, split), mask, lambda stage: None)
+    assert read == [length]
 
 
 # Names and the whole

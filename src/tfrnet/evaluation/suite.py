@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from tfrnet.core.effect import Effect
+from tfrnet.data.tasks import find_task
 from tfrnet.data.tofu import check_template
 from tfrnet.evaluation.attacking.subject import Subject
 from tfrnet.evaluation.evaluator import Evaluator
@@ -106,7 +107,8 @@ def measure(
     robustness = stream = None
     if "robustness" in options.tasks and effect and plan.split:
         report("attacks")
-        subject = Subject(evaluator, effect, plan.split, options.attack)
+        length = options.max_length or find_task(plan.split.forget_task).max_length
+        subject = Subject(evaluator, effect, plan.split, replace(options.attack, max_length=length))
         rows = run_attacks(subject, options.attacks, report)
         robustness = {
             "task": "robustness",

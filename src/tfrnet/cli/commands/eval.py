@@ -244,7 +244,6 @@ def command(
             attacks=attacks_that_fit(has_mask) if attacks is None else names(attacks),
             attack=AttackOptions(
                 limit=limit,
-                max_length=max_length or AttackOptions.max_length,
                 relearn_steps=numbers(relearn_steps, "--relearn-steps", "0,5,10"),
                 relearn_seeds=relearn_seeds,
             ),

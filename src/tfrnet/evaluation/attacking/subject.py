@@ -91,8 +91,9 @@ class Subject:
         self.evaluator, self.effect, self.options = evaluator, effect, options
         self.task = find_task(split.forget_task)
         self.heldout = list(split.heldout[split.forget_task])
-        other = next(name for name in split.heldout if name != split.forget_task)
-        self.other = list(split.heldout[other])
+        # None for a dataset that is measured alone.
+        others = [items for name, items in split.heldout.items() if name != split.forget_task]
+        self.other = list(others[0]) if others else []
         self.known, self.hidden = divide(split, options.limit)
         with self.unlearned():
             self.plain = self.accuracy(self.hidden)

@@ -11,11 +11,15 @@ from tfrnet.evaluation.attacking.subject import Attacked, Subject
 
 
 def prompts(subject: Subject) -> Iterator[Attacked]:
-    """Ask in other words; the last row counts an item as known if any wording finds it."""
+    """Ask in other words; the last row counts an item as known if any wording finds it.
+
+    An item that has no such wording is asked as it is.
+    """
     wordings: dict[str, list[Item]] = {"original": subject.hidden}
-    for item in subject.hidden:
-        for name, other in subject.task.rephrased(item).items():
-            wordings.setdefault(name, []).append(other)
+    others = [subject.task.rephrased(item) for item in subject.hidden]
+    for name in dict.fromkeys(name for own in others for name in own):
+        pairs = zip(subject.hidden, others, strict=True)
+        wordings[name] = [own.get(name, item) for item, own in pairs]
     found: list[list[list[bool]]] = []
     for state in (subject.unlearned, subject.untouched):
         with state():
