@@ -107,8 +107,9 @@ def measure(
     robustness = stream = None
     if "robustness" in options.tasks and effect and plan.split:
         report("attacks")
-        length = options.max_length or find_task(plan.split.forget_task).max_length
-        subject = Subject(evaluator, effect, plan.split, replace(options.attack, max_length=length))
+        own = find_task(plan.split.forget_task).max_length
+        attack = replace(options.attack, max_length=options.max_length or own)
+        subject = Subject(evaluator, effect, plan.split, attack)
         rows = run_attacks(subject, options.attacks, report)
         robustness = {
             "task": "robustness",
