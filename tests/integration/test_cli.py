@@ -83,7 +83,7 @@ def test_run_goes_on_where_the_state_stands(tfrnet: Tfrnet, files: Files) -> Non
     assert outcome.startswith("request-2: accepted")
     assert before == "2 of 3 requests were already done"
     assert summary.endswith("generation 3, 1 applied and 0 rejected in this run")
-    again = tfrnet("run", "--stream", files.stream, *files.opening(), "--json").json
+    again = tfrnet("run", "--requests", files.stream, *files.opening(), "--json").json
     assert again["skipped"] == ["request-0", "request-1", "request-2"]
     assert (again["outcomes"], again["rejected"], again["generation"]) == ([], [], 3)
 

@@ -23,7 +23,15 @@ if TYPE_CHECKING:
 @shared
 @opt.takes_session_options
 def command(
-    stream: Annotated[Path, typer.Option(help="JSON Lines file of requests, applied in order.")],
+    stream: Annotated[
+        Path,
+        typer.Option(
+            # Other commands call it --requests.
+            "--stream",
+            "--requests",
+            help="JSON Lines file of requests, applied in order.",
+        ),
+    ],
     options: opt.SessionOptions,
     retry_rejected: Annotated[
         bool, typer.Option("--retry-rejected", help="Try rejected requests again.")
