@@ -28,6 +28,7 @@ _FIGURES = {
     "not_yet": "{:.0f}",
     "fresh_ratio": "x{:.2f}",
 }
+_FEW_CHANNELS = "c4096"
 _ROUNDED = ("d", "r1", "r2", "n1")
 _REQUESTS = 20
 
@@ -81,6 +82,29 @@ def rounded_table(rows: Sequence[Row]) -> str:
     return table(f"variant, seed, H, no attack, {', '.join(FOUR_BITS)}, fresh", lines)
 
 
+def channels_table(rows: Sequence[Row]) -> str:
+    """Return the facts that are forgotten and kept if few channels may move, and if all may."""
+    lines = []
+    for row in read_cells("repair"):
+        if row["candidate"] == _FEW_CHANNELS:
+            before = of(rows, "d", row["task"])
+            (all_channels,) = [each for each in before if each["seed"] == row["seed"]]
+            lines += [facts_cells(each) for each in (all_channels, row)]
+    return table("facts, variant, forgotten, same topic, others, nats, fluency, accepted", lines)
+
+
+def facts_cells(row: Row) -> tuple[str, ...]:
+    """Return the cells of one set of facts, after the last request."""
+    last = row["points"][-1]
+    return (
+        *(f"{row['task'].removeprefix('demo:')} {row['seed']}", row["candidate"]),
+        *(f"{last[name]:.1f}" for name in ("forgotten", "same_topic", "others")),
+        f"{last['forgotten_nats']:.1f}",
+        f"x{last['fluency']['perplexity_ratio']:.2f}",
+        f"{row['accepted']} of {row['requests']}",
+    )
+
+
 def sums_table() -> str:
     """Return arithmetic without retain data: means over seeds, without and with sums held."""
     before = of(read_cells("wrong-answers"), "own text", "arithmetic")
@@ -131,6 +155,7 @@ if __name__ == "__main__":
         tofu_table(found),
         streams_table(found),
         rounded_table(found),
+        channels_table(found),
         sums_table(),
         sep="\n\n",
     )

@@ -20,6 +20,7 @@ def test_the_tables_are_those_of_the_cells() -> None:
     assert tables.tofu_table(rows) in PAGE
     assert tables.streams_table(rows) in PAGE
     assert tables.rounded_table(rows) in PAGE
+    assert tables.channels_table(rows) in PAGE
     assert tables.sums_table() in PAGE
 
 
@@ -53,6 +54,19 @@ def test_what_held_tokens_do_to_facts_is_what_was_measured() -> None:
         row = of(tables.cells(), name, "demo:capitals")[0]
         kept.append(row["points"][-1]["same_topic"])
     assert "{:.0f} % of the same topic are kept in place of {:.0f}".format(*kept) in PAGE
+
+
+def test_how_many_channels_were_lowered_is_what_was_measured() -> None:
+    rows = tables.cells()
+    few, every = (
+        [
+            f"{of(rows, name, task)[0]['lowered'][0]:,}"
+            for task in ("demo:capitals", "demo:geography")
+        ]
+        for name in ("c4096", "d")
+    )
+    shown = f"({' and '.join(few)} in place of {' and '.join(every)})"
+    assert shown in " ".join(PAGE.split())
 
 
 def test_no_reporting_seed_was_looked_at() -> None:
