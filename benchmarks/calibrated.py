@@ -30,7 +30,7 @@ import torch
 
 from benchmarks.arms import REAL, pool_of, recovering
 from tfrnet.data.anchors import without_answers
-from tfrnet.data.examples import Example
+from tfrnet.data.examples import Encoded, Example
 from tfrnet.data.protocol import Sizes, Split, make_split
 from tfrnet.data.sampling import sample_indices
 from tfrnet.data.sources import Source
@@ -174,6 +174,7 @@ class _Going:
         )
         self._pool = pool_of(settings.get("arm", REAL), self.net.layout())
         self.outcomes: list[Row] = []
+        self._taken: list[list[Encoded]] = []
         self._fresh = self.net.encode(fresh, "fresh examples")
         self.fresh = [self._fresh_loss()]
 
@@ -183,6 +184,7 @@ class _Going:
         with recovering(self._pool):
             outcome = self.net.forget(request).to_dict()
         self.outcomes.append({key: outcome[key] for key in _KEPT})
+        self._taken.append(self.net.encode(request.examples, "request"))
 
     def measure_fresh(self) -> None:
         self.fresh.append(self._fresh_loss())
@@ -199,6 +201,8 @@ class _Going:
             "guard_last": guard[-1]["guard_loss_after"]
             if guard[-1]["outcome"] == "accepted"
             else guard[-1]["guard_loss_before"],
+            # Of each request, as it is after the last one.
+            "forget_loss_end": [self._loss(own) for own in self._taken],
             "request_seconds": sum(o["seconds"]["total"] for o in guard) / len(guard),
             "lowered": [int((mask < limit).sum()) for limit in (1, 0.9, 0.5, 0.1)],
             "raised": [int((mask > limit).sum()) for limit in (1, 1.1)],
@@ -206,7 +210,10 @@ class _Going:
         }
 
     def _fresh_loss(self) -> float:
-        return float(self.net._losses(self._fresh).mean())
+        return self._loss(self._fresh)
+
+    def _loss(self, examples: list[Encoded]) -> float:
+        return float(self.net._losses(examples).mean())
 
 
 def _stream(settings: Row, stream: str, seed: int) -> Row:
