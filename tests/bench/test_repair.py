@@ -95,5 +95,5 @@ def test_what_a_fall_of_remembered_answers_costs_is_what_was_measured() -> None:
     assert all(after > before - 0.05 for before, after in pairs)
 
 
-def test_no_reporting_seed_was_looked_at() -> None:
+def test_the_cells_of_this_page_are_of_no_reporting_seed() -> None:
     assert min(row["seed"] for row in read_cells("repair")) >= FIRST_TUNING_SEED

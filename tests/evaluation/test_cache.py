@@ -228,9 +228,11 @@ def test_processes_that_begin_together_have_one_secret(cache, monkeypatch):
     def known_before_the_other_began():
         monkeypatch.undo()
         first.append(cache.key("m", "k", [], "cpu"))
+        cache.put(first[0], [1])
 
     monkeypatch.setattr(late, "_known_secret", known_before_the_other_began)
     assert late.key("m", "k", [], "cpu") == first[0] == Cache(cache.folder).key("m", "k", [], "cpu")
+    assert late.get(first[0]) == [1]
 
 
 def test_a_damaged_secret_is_made_anew(cache):

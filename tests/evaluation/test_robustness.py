@@ -30,7 +30,7 @@ from tfrnet.evaluation.attacks.quantise import SCHEMES
 from tfrnet.evaluation.attacks.rescale import rescaled
 from tfrnet.evaluation.cache import Cache
 from tfrnet.evaluation.evaluator import Evaluator
-from tfrnet.evaluation.plan import Options, Plan
+from tfrnet.evaluation.plan import Options, Plan, make_plan
 from tfrnet.evaluation.robustness import (
     attacks_that_fit,
     check_attacks,
@@ -606,7 +606,9 @@ def test_a_dataset_that_is_measured_alone_has_no_examples_of_another_task(lume, 
 
 
 @pytest.mark.parametrize(("asked", "length"), [(None, 512), (100, 100)])
-def test_attacked_items_are_read_as_far_as_their_task_says(lume, monkeypatch, asked, length):
+def test_attacked_items_are_read_as_far_as_their_task_says(
+    lume, source, monkeypatch, asked, length
+):
     split, mask, evaluator = lume
     read = []
 
@@ -615,9 +617,13 @@ def test_attacked_items_are_read_as_far_as_their_task_says(lume, monkeypatch, as
         return []
 
     monkeypatch.setattr(suite, "run_attacks", seen)
-    options = Options(tasks=("robustness",), attack=AttackOptions(limit=1), max_length=asked)
-    measure(evaluator, Plan(options, [], {}, None, split), mask, lambda stage: None)
+    attack = AttackOptions(limit=1)
+    options = Options(("robustness",), attacks=("prompts",), attack=attack, max_length=asked)
+    plan = make_plan(options, source, split)
+    measure(evaluator, plan, mask, lambda stage: None)
     assert read == [length]
+    # A result records the options of its plan.
+    assert plan.options.attack.max_length == length
 
 
 # Names and the whole

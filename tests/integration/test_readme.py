@@ -68,4 +68,4 @@ def test_the_python_examples_run_as_written_in_an_empty_folder(
     assert re.search(r"ticket-1 (accepted|rejected) \d", said)
     assert "The capital of France is" in said
     assert (tmp_path / "my-state" / "ledger.jsonl").is_file()
-    assert (tmp_path / "unlearned" / "config.json").is_file()
+    assert (tmp_path / "unlearned-folder" / "config.json").is_file()

@@ -62,9 +62,14 @@ class Cache:
         """Make the secret. Entries without one are of an earlier version and may hold replies."""
         secret = secrets.token_bytes(_SECRET_BYTES)
         with suppress(OSError):
-            # A whole secret stays: another process may just have made it.
-            damaged = self._secret_file.exists() and self._known_secret() is None
-            for path in [*self._files(), *([self._secret_file] if damaged else [])]:
+            # Another process may make the secret meanwhile, and store entries. So what is there is
+            # listed before the secret is looked for: without one, all of that is outdated.
+            outdated = self._files()
+            if self._secret_file.exists():
+                outdated.append(self._secret_file)
+            if known := self._known_secret():
+                return known
+            for path in outdated:
                 path.unlink(missing_ok=True)
             files.make_folder(self._secret_file.parent)
             files.create_file(self._secret_file, secret)

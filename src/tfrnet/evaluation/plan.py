@@ -107,6 +107,8 @@ def make_plan(options: Options, source: Source, split: Split | None = None) -> P
     if split and "robustness" in options.tasks:
         check_attacks(options.attacks)
         divide(split, options.attack.limit)
+        length = options.max_length or find_task(split.forget_task).max_length
+        options = replace(options, attack=replace(options.attack, max_length=length))
     parts: list[Part] = []
     for name in options.tasks:
         if name not in SPECIAL:

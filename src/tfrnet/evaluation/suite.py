@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from tfrnet.core.effect import Effect
-from tfrnet.data.tasks import find_task
 from tfrnet.data.tofu import check_template
 from tfrnet.evaluation.attacking.subject import Subject
 from tfrnet.evaluation.evaluator import Evaluator
@@ -107,9 +106,7 @@ def measure(
     robustness = stream = None
     if "robustness" in options.tasks and effect and plan.split:
         report("attacks")
-        own = find_task(plan.split.forget_task).max_length
-        attack = replace(options.attack, max_length=options.max_length or own)
-        subject = Subject(evaluator, effect, plan.split, attack)
+        subject = Subject(evaluator, effect, plan.split, options.attack)
         rows = run_attacks(subject, options.attacks, report)
         robustness = {
             "task": "robustness",

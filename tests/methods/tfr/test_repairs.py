@@ -52,6 +52,7 @@ def test_each_repair_takes_others_than_are_held_and_than_the_one_before():
     assert repair_parts([3, 9], order, TFRConfig(repairs=2, use_retain=False)) == []
     # Nothing would hold what earlier requests forgot.
     assert repair_parts([3, 9], order, TFRConfig(repairs=2, memory_rows=0)) == []
+    assert repair_parts([3, 9], order, TFRConfig(repairs=2, use_history=False)) == []
 
 
 def test_examples_that_no_step_holds_come_back_and_answers_stay_forgotten(tokenizer, monkeypatch):
@@ -178,10 +179,38 @@ def test_a_repair_that_the_guard_refuses_changes_nothing_and_is_the_last(tokeniz
         return step
 
     monkeypatch.setattr(SolvedSteps, "repair", refused)
+    lowered = calibrate.lowered
+    calls = []
+
+    def counted(*given, **named):
+        calls.append(named)
+        return lowered(*given, **named)
+
+    monkeypatch.setattr(calibrate, "lowered", counted)
     outcome, after = request_of(tokenizer, repairs=3, repair_examples=8)
     assert tried == [False]
+    # Nothing was raised, so there is nothing to lower again.
+    assert len(calls) == 1
     assert torch.equal(after.mask, state.mask)
     assert outcome.forget_loss_after == plain.forget_loss_after
+
+
+def test_steps_after_a_repair_are_as_long_as_the_first(tokenizer, monkeypatch):
+    reach = []
+    real = SolvedSteps.repair
+
+    def repair(self, forgotten, found, untouched):
+        # As if the guard had shortened the steps before.
+        self.reach = 0.05
+        step = real(self, forgotten, found, untouched)
+        assert step.verdict.accepted
+        reach.append((self.reach, self._config.step_margin))
+        return step
+
+    monkeypatch.setattr(SolvedSteps, "repair", repair)
+    request_of(tokenizer, repairs=1, repair_examples=8)
+    ((now, first),) = reach
+    assert now == first
 
 
 def test_a_repair_holds_what_earlier_requests_forgot(tokenizer, monkeypatch):
@@ -240,7 +269,9 @@ def test_the_gradients_of_a_repair_are_those_under_the_mask_of_then(tokenizer, m
     real = TrialModel.gradients_to_restore
 
     def spy(self, mask, examples):
+        self.mask.set(torch.ones_like(mask))
         found = real(self, mask, examples)
+        self.mask.set(mask)
         again = gradients_of(self.mask, examples, self.options)
         seen.append((mask, len(examples), torch.equal(found.gradients, again.gradients)))
         return found
@@ -256,3 +287,37 @@ def test_the_gradients_of_a_repair_are_those_under_the_mask_of_then(tokenizer, m
 def test_the_preset_repairs_and_is_else_the_default():
     default, thorough = TFRConfig().to_dict(), TFRConfig.preset("thorough").to_dict()
     assert {n: v for n, v in thorough.items() if v != default[n]} == {"repairs": 3}
+
+
+def test_the_preset_goes_on_where_it_stopped(tokenizer, monkeypatch, tmp_path):
+    repaired = []
+    real = SolvedSteps.repair
+
+    def repair(self, forgotten, found, untouched):
+        step = real(self, forgotten, found, untouched)
+        repaired.append(step.verdict.accepted)
+        return step
+
+    monkeypatch.setattr(SolvedSteps, "repair", repair)
+    # Held examples are fewer than there are, and the guard of a tiny model is wide.
+    changes = {"guard_relative": 5, "retain_examples": 8, "near_examples": 1}
+    config = TFRConfig.from_dict(TFRConfig.presets()["thorough"] | changes)
+
+    def net() -> TFRNet:
+        guard = tiny.examples(8, 60)
+        return TFRNet(
+            tiny.make_trained_model(), tokenizer, RETAIN, config, guard=guard, batch_size=4
+        )
+
+    first, second = tiny.requests(2)
+    whole, begun, resumed = net(), net(), net()
+    assert whole.forget(first).accepted
+    assert begun.forget(first).accepted
+    begun.save(tmp_path / "state")
+    resumed.load(tmp_path / "state")
+    found = [each.forget(second) for each in (whole, resumed)]
+    for each in (whole, begun, resumed):
+        each.detach()
+    assert any(repaired)
+    assert found[0].accepted
+    assert whole.state.digest() == resumed.state.digest()

@@ -301,7 +301,7 @@ def command(
                 "state": known_state,
                 "oracle": oracle,
                 "split": str(split) if split else None,
-                "options": dataclasses.asdict(options),
+                "options": dataclasses.asdict(plan.options),
                 "versions": versions("peft", "scipy", "scikit-learn", "rouge-score"),
                 "results": compared.results,
                 "missing": compared.missing,

@@ -35,6 +35,7 @@ class Lume(Task):
     heldout = "retain"
     metric = "exact"
     new_tokens = 100
+    # The longest text has under 256 tokens; the answer's room is beside its prompt.
     max_length = 512
     alone = True
     request_items = 6

@@ -380,7 +380,7 @@ class CalibrateSettings(Settings):
         0,
         "number of steps after the forgetting ones that bring other retain examples back to where "
         "they were before the first request, whatever give_back says, and then lower again what "
-        "came back; not done with memory_rows=0",
+        "came back; not done with memory_rows=0 or without use_history",
         0,
         before=0,
     )

@@ -294,7 +294,7 @@ def repair_parts(chosen: list[int], order: list[int], config: TFRConfig) -> list
 
     There are none where nothing is remembered of earlier requests: they would come back too.
     """
-    if not (config.use_retain and config.memory_rows):
+    if not (config.use_retain and config.use_history and config.memory_rows):
         return []
     held, size = set(chosen), config.repair_examples
     others = [i for i in order if i not in held]
@@ -402,6 +402,9 @@ def repaired(
         if not steps.repair(now.gradients, found, part.losses).verdict.accepted:
             break
         now = model.forget_gradients(steps.mask, odds.values)
+    if now is forget:
+        # The guard refused the first repair.
+        return forget, ""
     steps.hold_what_came_back()
     now = lowered(steps, now, targets, model, odds, restore=False)
     over = over_levels(now, targets)

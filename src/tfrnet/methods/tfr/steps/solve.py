@@ -165,6 +165,8 @@ class SolvedSteps:
         )
         if step.verdict.accepted:
             self.mask, self.verdict = step.mask, step.verdict
+            # The guard may have shortened the steps before, but has room again.
+            self.reach = self._config.step_margin
         return step
 
     def _try(self, wanted: list[Rows]) -> Step:
