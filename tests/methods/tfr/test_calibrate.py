@@ -17,7 +17,7 @@ from tfrnet.data.examples import Encoded, Example
 from tfrnet.data.requests import Request
 from tfrnet.masking.mask import ChannelMask
 from tfrnet.methods.tfr.scoring import ExampleGradients, ScoreOptions
-from tfrnet.methods.tfr.steps import calibrate
+from tfrnet.methods.tfr.steps import calibrate, solve
 from tfrnet.methods.tfr.steps.calibrate import above_note, mixed, shortfall_of
 from tfrnet.methods.tfr.steps.levels import (
     Form,
@@ -183,6 +183,53 @@ def test_a_request_lowers_answers_within_the_mask(tokenizer, more) -> None:
     assert outcome.forget_loss_after > outcome.forget_loss_before
     assert bool(((state.mask >= 0) & (state.mask <= 1)).all())
     assert (state.forgotten is None) == (more.get("memory_rows") == 0)
+
+
+def test_what_earlier_requests_forgot_falls_a_little_in_the_first_step(
+    tokenizer, tmp_path, monkeypatch
+) -> None:
+    asked, fallen = [], []
+    real = solve.solved_step
+
+    def spy(mask, wanted, *given):
+        move = real(mask, wanted, *given)
+        # The rows of earlier requests come last.
+        asked.append(wanted[-1].falls)
+        fallen.append(float((wanted[-1].gradients @ move).mean()))
+        return move
+
+    monkeypatch.setattr(solve, "solved_step", spy)
+
+    def net(fall: float) -> TFRNet:
+        changes = {"guard_relative": 1, "retain_examples": 8, "steps": 6, "step_margin": 3}
+        changes |= {"memory_stiffness": 100, "memory_fall": fall}
+        config = TFRConfig.from_dict(PLAIN | changes)
+        return TFRNet(tiny.make_trained_model(), tokenizer, RETAIN, config, batch_size=4)
+
+    first, second = tiny.requests(2)
+    size, found = len(first.examples), []
+    for fall in (0.0, 0.5):
+        one = net(fall)
+        assert one.forget(first).accepted
+        one.save(tmp_path / "state")
+        asked.clear()
+        fallen.clear()
+        assert one.forget(second).accepted
+        assert [falls.tolist() for falls in asked] == [[fall] * size] + [[0] * size] * (
+            len(asked) - 1
+        )
+        assert len(asked) > 1
+        found.append(fallen[0])
+        falls = one.state.forgotten_falls
+        assert (falls is None) == (fall == 0)
+        one.detach()
+    assert found[1] - found[0] == pytest.approx(0.5, abs=0.1)
+    # What the second request needs is in the state.
+    again = net(0.5)
+    again.load(tmp_path / "state")
+    again.forget(second)
+    again.detach()
+    assert again.state.digest() == one.state.digest()
 
 
 def test_what_the_model_never_knew_needs_no_step(tokenizer) -> None:

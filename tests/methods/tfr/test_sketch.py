@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from tfrnet.methods.tfr.sketch import with_rows
+from tfrnet.methods.tfr.sketch import with_falls, with_rows
 
 
 def sketched(rows: torch.Tensor, size: int, at_once: int) -> torch.Tensor:
@@ -49,3 +49,26 @@ def test_rows_of_low_rank_are_kept_exactly():
     rows = torch.randn(50, 3, generator=generator, dtype=torch.float64) @ basis
     sketch = sketched(rows, 4, 5)
     torch.testing.assert_close(sketch.T @ sketch, rows.T @ rows)
+
+
+def test_falls_of_few_rows_are_ones():
+    rows = torch.arange(1.0, 9.0).view(2, 4)
+    found, falls = with_falls(rows[:1], torch.ones(1), rows[1:], 5)
+    assert torch.equal(found, rows)
+    assert falls.tolist() == [1, 1]
+
+
+def test_merged_rows_fall_as_far_as_what_they_stand_for():
+    """Of low rank they are kept exactly: a move that every row falls by 1 under has their falls."""
+    generator = torch.Generator().manual_seed(0)
+    basis = torch.randn(2, 20, generator=generator, dtype=torch.float64)
+    rows = torch.randn(50, 2, generator=generator, dtype=torch.float64) @ basis
+    move = torch.zeros(20, dtype=torch.float64)
+    move[0] = 1
+    rows[:, 0] = 1
+    found, falls = rows.new_zeros(0, 20), rows.new_zeros(0)
+    for part in torch.split(rows, 5):
+        found, falls = with_falls(found, falls, part, 4)
+    assert len(found) == 4
+    torch.testing.assert_close(found @ move, falls)
+    assert float(falls.square().sum()) == pytest.approx(50)

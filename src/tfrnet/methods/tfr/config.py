@@ -223,6 +223,13 @@ class RowSettings(Settings):
         "how strictly forgotten examples stay forgotten, of this request and of earlier ones",
         0,
     )
+    memory_fall: float = option(
+        0.0,
+        "log-odds by which each request lowers what earlier ones made the model forget, since with "
+        "every request a little of it comes back; 0 holds it where it is",
+        0,
+        before=0.0,
+    )
     step_margin: float = option(
         3.0,
         "maximum change of an example's margin in one step; less after the guard shortened one",
@@ -473,8 +480,10 @@ class TFRConfig(
 
 def _channel_problem(arrays: Arrays, channels: int) -> str:
     """Return what is wrong with the tensors of a state with this many channels, or nothing."""
+    remembered = len(arrays.get("forgotten", ()))
+    shapes = {"forgotten": (remembered, channels), "forgotten_falls": (remembered,)}
     for name, array in arrays.items():
-        expected = (len(array), channels) if name == "forgotten" else (channels,)
+        expected = shapes.get(name, (channels,))
         if array.dtype != "float32" or array.shape != expected:
             return f"{name} is {array.dtype} of shape {array.shape}, not {channels} floats"
     mask = arrays["mask"]

@@ -107,6 +107,7 @@ class TFRNet(Unlearner[ChannelState]):
             self.config.step != "select",
             self.mask.home,
             with_memory=self.config.step in SOLVED and self.config.memory_rows > 0,
+            with_falls=self.config.memory_fall > 0,
         )
 
     @property

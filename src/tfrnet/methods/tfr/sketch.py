@@ -10,6 +10,20 @@ from __future__ import annotations
 import torch
 
 
+def with_falls(
+    sketch: torch.Tensor, falls: torch.Tensor, rows: torch.Tensor, room: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return a sketch that includes the rows, and its rows' falls when each of these falls by 1.
+
+    `falls` are those of the sketch until now. They are sketched as one more column, so that rows
+    that are merged keep the fall of what they stand for.
+    """
+    known = torch.cat([sketch, falls.unsqueeze(1)], 1)
+    added = torch.cat([rows, rows.new_ones(len(rows), 1)], 1)
+    both = with_rows(known, added, room)
+    return both[:, :-1].contiguous(), both[:, -1].contiguous()
+
+
 def with_rows(sketch: torch.Tensor, rows: torch.Tensor, room: int) -> torch.Tensor:
     """Return a sketch of at most `room` rows that includes the rows [m, C]."""
     stacked = torch.cat([sketch[sketch.any(1)], rows.to(sketch)])

@@ -11,6 +11,8 @@ from tfrnet.core.tensors import tensors_digest
 from tfrnet.methods.tfr.trajectory import Trajectory
 
 _TRAJECTORY = ("risk", "velocity", "variance", "hits", "priority")
+# Beyond the paper: not all steps have them.
+_BEYOND = ("fisher", "forgotten", "forgotten_falls")
 
 
 @dataclass(frozen=True)
@@ -19,12 +21,14 @@ class ChannelState:
 
     `fisher` is None with the paper's step. `forgotten` [rows, channels] is a sketch of what earlier
     requests made the model forget, if `memory_rows` asks for one; it grows up to that many rows.
+    With `memory_fall`, `forgotten_falls` [rows] are their falls when every example falls by 1.
     """
 
     mask: torch.Tensor
     trajectory: Trajectory
     fisher: torch.Tensor | None = None
     forgotten: torch.Tensor | None = None
+    forgotten_falls: torch.Tensor | None = None
 
     @classmethod
     def initial(
@@ -33,19 +37,22 @@ class ChannelState:
         with_fisher: bool,
         device: torch.device | None = None,
         with_memory: bool = False,
+        with_falls: bool = False,
     ) -> ChannelState:
         """Return the state before the first request: mask of ones, empty memory."""
         ones = torch.ones(channels, device=device)
         zeros = [torch.zeros_like(ones) for _ in _TRAJECTORY]
         fisher = torch.zeros_like(ones) if with_fisher else None
         forgotten = ones.new_zeros(0, channels) if with_memory else None
-        return cls(ones, Trajectory(*zeros), fisher, forgotten)
+        falls = ones.new_zeros(0) if with_memory and with_falls else None
+        return cls(ones, Trajectory(*zeros), fisher, forgotten, falls)
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, torch.Tensor]) -> ChannelState:
         """Build the state from its named tensors."""
         trajectory = Trajectory(*(tensors[name] for name in _TRAJECTORY))
-        return cls(tensors["mask"], trajectory, tensors.get("fisher"), tensors.get("forgotten"))
+        beyond = (tensors.get(name) for name in _BEYOND)
+        return cls(tensors["mask"], trajectory, *beyond)
 
     def to(self, device: torch.device) -> ChannelState:
         """Return the same state on a device."""
@@ -55,11 +62,8 @@ class ChannelState:
         """Return the tensors by their public names."""
         named = {"mask": self.mask}
         named |= {name: getattr(self.trajectory, name) for name in _TRAJECTORY}
-        if self.fisher is not None:
-            named["fisher"] = self.fisher
-        if self.forgotten is not None:
-            named["forgotten"] = self.forgotten
-        return named
+        beyond = {name: getattr(self, name) for name in _BEYOND}
+        return named | {name: values for name, values in beyond.items() if values is not None}
 
     def digest(self) -> str:
         """Return a hash of all names and values."""

@@ -17,7 +17,6 @@ from tfrnet.core.stage import Report
 from tfrnet.data.examples import Encoded, tokens_apart
 from tfrnet.methods.tfr.config import TFRConfig
 from tfrnet.methods.tfr.scoring import ExampleGradients, ScoreOptions
-from tfrnet.methods.tfr.sketch import with_rows
 from tfrnet.methods.tfr.state import ChannelState
 from tfrnet.methods.tfr.steps.common import Candidate, RiskScores
 from tfrnet.methods.tfr.steps.levels import (
@@ -344,14 +343,12 @@ def calibrate_update(
         over = over_levels(forget, targets)
     if not steps.attempts:
         note = _UNKNOWN if calibration.is_unknown else steps.idle_reason("at its level")
-        return steps.candidate(state.forgotten, note)
-    remembered = state.forgotten
+        return steps.candidate(note=note)
     if not steps.verdict.accepted:
-        return steps.candidate(remembered, "", how_far(over))
-    if remembered is not None:
-        remembered = with_rows(remembered, forget.gradients, config.memory_rows)
+        return steps.candidate(shortfall=how_far(over))
     note = "; ".join(filter(None, [above_note(over), undone]))
-    return steps.candidate(remembered, note, shortfall_of(over, start, config.least_reached))
+    shortfall = shortfall_of(over, start, config.least_reached)
+    return steps.candidate(forget.gradients, note, shortfall)
 
 
 def lowered(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -17,7 +17,7 @@ from tfrnet.core.guard import GuardLoss, Verdict, judge
 from tfrnet.data.examples import Encoded
 from tfrnet.methods.tfr.config import TFRConfig
 from tfrnet.methods.tfr.scoring import ExampleGradients, Objective
-from tfrnet.methods.tfr.sketch import with_rows
+from tfrnet.methods.tfr.sketch import with_falls, with_rows
 from tfrnet.methods.tfr.state import ChannelState
 from tfrnet.methods.tfr.steps.common import Candidate, RiskScores, recovery_pool
 from tfrnet.methods.tfr.steps.fisher import running_fisher
@@ -76,11 +76,9 @@ def solve_update(
             break
         else:
             steps.reach *= max(step.share, _LEAST_SHARE)
-    remembered = state.forgotten
-    if remembered is not None and steps.attempts:
-        remembered = with_rows(remembered, forgotten, config.memory_rows)
-    note = "" if steps.attempts else steps.idle_reason("at forget_margin")
-    return steps.candidate(remembered, note)
+    if not steps.attempts:
+        return steps.candidate(note=steps.idle_reason("at forget_margin"))
+    return steps.candidate(forgotten)
 
 
 class ForgetMargins:
@@ -202,12 +200,21 @@ class SolvedSteps:
         return f"nothing to do: every example is {low_enough} already"
 
     def candidate(
-        self, remembered: torch.Tensor | None, note: str, shortfall: str = ""
+        self, forgotten: torch.Tensor | None = None, note: str = "", shortfall: str = ""
     ) -> Candidate:
-        """Return the state with the mask as it is now."""
-        before = self._state.mask
+        """Return the state with the mask as it is now.
+
+        `forgotten` are the gradients of what the request made the model forget.
+        """
+        before, room = self._state.mask, self._config.memory_rows
+        memory, falls = self._state.forgotten, self._state.forgotten_falls
+        if memory is not None and forgotten is not None:
+            if falls is None:
+                memory = with_rows(memory, forgotten, room)
+            else:
+                memory, falls = with_falls(memory, falls, forgotten, room)
         return Candidate(
-            ChannelState(self.mask, self._scores.trajectory, self._fisher, remembered),
+            ChannelState(self.mask, self._scores.trajectory, self._fisher, memory, falls),
             self.verdict,
             (self.mask < before).nonzero().flatten(),
             int(self._pool.sum()),
@@ -341,6 +348,7 @@ class Constraints:
             found = model.rival_gradients(state.mask, self._rivals)
             self._rival_constraints = self._constraints(found)
         self._earlier = state.forgotten if config.use_history else None
+        self._falls = state.forgotten_falls
 
     def running_fisher(self, before: torch.Tensor | None) -> torch.Tensor:
         """Return the retain Fisher, averaged over requests."""
@@ -391,8 +399,13 @@ class Constraints:
     def _earlier_rows(self, mask: torch.Tensor) -> list[Rows]:
         if self._earlier is None:
             return []
-        rows = self._earlier[self._earlier.any(1)]
-        return held_rows(rows.to(mask), self._config.memory_stiffness)
+        used = self._earlier.any(1)
+        held = held_rows(self._earlier[used].to(mask), self._config.memory_stiffness)
+        if self._falls is None or mask is not self._start:
+            return held
+        # Once in a request: in its first step.
+        falls = self._config.memory_fall * self._falls[used].to(mask)
+        return [replace(rows, falls=falls) for rows in held]
 
     def _constraints(
         self, found: ExampleGradients, untouched: torch.Tensor | None = None
