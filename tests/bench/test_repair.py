@@ -23,6 +23,7 @@ def test_the_tables_are_those_of_the_cells() -> None:
     assert tables.rounded_table(rows) in PAGE
     assert tables.channels_table(rows) in PAGE
     assert tables.sums_table() in PAGE
+    assert tables.drift_table() in PAGE
 
 
 def test_the_summary_is_what_was_measured() -> None:

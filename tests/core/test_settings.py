@@ -33,14 +33,14 @@ def test_a_setting_without_effect_under_a_step_is_refused_with_the_reason(step, 
 
 
 def test_the_default_shows_only_what_acts():
-    assert len(fields(TFRConfig)) == 71
+    assert len(fields(TFRConfig)) == 72
     # Without those of the paper's and the Fisher step, and of the solved one's goal.
-    assert len(TFRConfig().effective()) == 71 - 9 - 5
+    assert len(TFRConfig().effective()) == 72 - 9 - 5
     # Without guard_apart too, as it holds the guard, and without number_siblings: it has none.
-    assert len(TFRConfig.preset("calibrated").effective()) == 71 - 9 - 5 - 2
+    assert len(TFRConfig.preset("calibrated").effective()) == 72 - 9 - 5 - 2
     # Without those of the paper's and the Fisher step, and of the calibrated one.
-    assert len(TFRConfig.preset("deep").effective()) == 71 - 9 - 16 - 1
-    assert len(TFRConfig.paper().effective()) == 71 - 18 - 16
+    assert len(TFRConfig.preset("deep").effective()) == 72 - 9 - 16 - 1
+    assert len(TFRConfig.paper().effective()) == 72 - 19 - 16
 
 
 def test_another_step_drops_what_acted_before():
@@ -74,6 +74,7 @@ def test_what_a_record_is_too_old_to_name_is_as_it_was_then():
         "own_symbols": False,
         "every_digit": False,
         "hold_written": 0,
+        "memory_fall": 0.0,
         "repairs": 0,
         "repair_examples": 240,
     }
