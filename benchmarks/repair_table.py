@@ -32,7 +32,7 @@ _FEW_CHANNELS = "c4096"
 _ROUNDED = ("d", "r1", "r2", "n1")
 _REQUESTS = 20
 _LOWERED = "m10"
-# Of the requests whose answers are followed, and what that is after as many more.
+# How many requests are followed, until as many more have come.
 _FIRST = 5
 
 

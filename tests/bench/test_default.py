@@ -8,6 +8,7 @@ from statistics import fmean
 import pytest
 
 from benchmarks import default_table as tables
+from benchmarks.main_table import ENTRIES, Figures
 from benchmarks.wrong_answers_table import CHOSEN, reported
 from tfrnet_bench.constants import FIRST_TUNING_SEED
 
@@ -51,12 +52,22 @@ def test_streams_are_of_reporting_seeds_with_the_default_as_it_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "shown"),
-    [("default", "default"), ("npo", "NPO (3 to 5)"), ("simnpo", "SimNPO (6 and 7)")],
+    ("shown", "entry"),
+    [
+        ("default", None),
+        ("`deep` (seeds 3 to 5)", "TFR-Net, `--preset deep`"),
+        ("NPO (3 to 5)", "NPO"),
+        ("SimNPO (3 to 5)", "SimNPO"),
+    ],
 )
-def test_the_documents_row_is_that_of_the_cells(method: str, shown: str) -> None:
+def test_the_documents_row_is_that_of_the_cells(shown: str, entry: str | None) -> None:
     (row,) = (x for x in DOC.splitlines() if x.startswith(f"| {shown} |") and x.count("|") == 8)
-    own = [tables.of([*TODAY, *OTHERS], method, stream) for stream in tables.STREAMS]
+    if entry is None:
+        own = [tables.of(TODAY, "default", stream) for stream in tables.STREAMS]
+    else:
+        figures = Figures(ENTRIES[entry])
+        assert figures.seeds == [3, 4, 5]
+        own = [figures.of(stream) for stream in tables.STREAMS]
     scores = [fmean(cell["honest"] for cell in cells) for cells in own]
     wanted = [f"{score:.1f}" for score in (*scores, fmean(scores))]
     wanted.append(" / ".join(tables.mean(cells, "not_yet") for cells in own) + " %")

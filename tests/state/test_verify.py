@@ -126,6 +126,7 @@ def test_a_tensor_that_does_not_belong_is_found(folder: Path) -> None:
         ("risk", torch.full((12,), float("inf")), "not finite"),
         ("hits", torch.zeros(11), "not 12 floats"),
         ("risk", torch.zeros(12, dtype=torch.float64), "not 12 floats"),
+        ("forgotten_falls", torch.ones(3), "not 0 floats"),
     ],
 )
 def test_values_that_no_request_leaves_are_found_even_with_a_matching_digest(

@@ -232,6 +232,31 @@ def test_what_earlier_requests_forgot_falls_a_little_in_the_first_step(
     assert again.state.digest() == one.state.digest()
 
 
+@pytest.mark.parametrize("settings", [PLAIN, TFRConfig.presets()["deep"]], ids=["plain", "deep"])
+def test_where_the_memory_is_full_merged_rows_fall_too(tokenizer, monkeypatch, settings) -> None:
+    asked = []
+    real = solve.solved_step
+
+    def spy(mask, wanted, *given):
+        asked.append(wanted[-1].falls)
+        return real(mask, wanted, *given)
+
+    monkeypatch.setattr(solve, "solved_step", spy)
+    changes = {"guard_relative": 5, "memory_rows": 4, "memory_fall": 0.5, "retain_examples": 8}
+    config = TFRConfig.from_dict({**settings, **changes})
+    net = TFRNet(tiny.make_trained_model(), tokenizer, RETAIN, config, batch_size=4)
+    for request in tiny.requests(2):
+        assert net.forget(request).accepted
+    falls = net.state.forgotten_falls
+    assert falls is not None
+    assert len(falls) == len(net.state.forgotten) == 4
+    assert not bool((falls == 1).all())
+    asked.clear()
+    assert net.forget(tiny.requests(3)[2]).accepted
+    net.detach()
+    torch.testing.assert_close(asked[0], 0.5 * falls[net.state.forgotten.any(1)])
+
+
 def test_what_the_model_never_knew_needs_no_step(tokenizer) -> None:
     """The answer is the least likely of all that the retain data shows after its prompt."""
     model = tiny.make_trained_model()

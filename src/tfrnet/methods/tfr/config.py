@@ -225,8 +225,9 @@ class RowSettings(Settings):
     )
     memory_fall: float = option(
         0.0,
-        "log-odds by which each request lowers what earlier ones made the model forget, since with "
-        "every request a little of it comes back; 0 holds it where it is",
+        "log-odds (of deep: margin) by which each request lowers what earlier ones made the model "
+        "forget, since with every request a little of it comes back; 0 holds it where it is, and "
+        "memory_rows=0 or use_history=false leaves nothing to lower",
         0,
         before=0.0,
     )
@@ -443,6 +444,12 @@ class TFRConfig(
         return cls.from_dict(PAPER | changes)
 
     @property
+    def can_repair(self) -> bool:
+        """Whether there are repairs, and something that holds what earlier requests forgot."""
+        remembers = self.use_history and self.memory_rows > 0
+        return bool(self.effective().get("repairs")) and self.use_retain and remembers
+
+    @property
     def leaves_guard_out(self) -> bool:
         """Whether requests do without the guard's examples where there are enough others."""
         return bool(self.effective().get("guard_apart"))
@@ -461,9 +468,9 @@ class TFRConfig(
         """Return the presets: `default` is our best, `quick` its cheaper form, `paper` theirs.
 
         `thorough` brings more retain examples back, for much retain data with long answers.
-        `deep`, also `tuned` and `published`, has a better score of the paper. `fisher` is cheaper;
-        it was tuned by the search, with a guard of 15 %. `calibrated` goes deeper than the default
-        and holds more retain examples.
+        `deep`, also `tuned` and `published`, has a higher Trade-off as the paper defines it.
+        `fisher` is cheaper; it was tuned by the search, with a guard of 15 %. `calibrated` goes
+        deeper than the default and holds more retain examples.
         """
         return {
             "default": {},
@@ -485,7 +492,7 @@ def _channel_problem(arrays: Arrays, channels: int) -> str:
     for name, array in arrays.items():
         expected = shapes.get(name, (channels,))
         if array.dtype != "float32" or array.shape != expected:
-            return f"{name} is {array.dtype} of shape {array.shape}, not {channels} floats"
+            return f"{name} is {array.dtype} of shape {array.shape}, not {expected[-1]} floats"
     mask = arrays["mask"]
     if not ((mask >= 0) & (mask <= 1)).all():
         return "the mask leaves [0, 1]"

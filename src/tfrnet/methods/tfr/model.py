@@ -139,7 +139,7 @@ class TFRNet(Unlearner[ChannelState]):
         siblings = config.siblings if config.step == "calibrate" else 0
         # Twice: in the scores and in the constraints.
         retain = 2 * (min(config.retain_examples, len(self._usable())) + siblings)
-        if config.step == "calibrate" and config.repairs and config.use_retain:
+        if config.can_repair:
             retain += 2 * min(config.repair_examples, len(self._usable()))
         guard = len(self._guard_encoded) if config.hold_guard and config.use_retain else 0
         return retain + guard + config.memory_rows

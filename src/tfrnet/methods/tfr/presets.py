@@ -51,7 +51,7 @@ TUNED_FISHER: dict[str, Any] = {
     "guard_relative": 0.15,
     "drift_limit": 17,
 }
-# For the score of the paper: cheaper than the default, but answers wrongly on purpose and loses
+# For the paper's Trade-off: cheaper than the default, but answers wrongly on purpose and loses
 # what is near. It was the default: benchmarks/notebook/research.md.
 DEEP: dict[str, Any] = {
     "step": "solve",

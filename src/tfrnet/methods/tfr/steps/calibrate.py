@@ -291,9 +291,9 @@ def chosen_retain(cosines: torch.Tensor, order: list[int], config: TFRConfig) ->
 def repair_parts(chosen: list[int], order: list[int], config: TFRConfig) -> list[list[int]]:
     """Return the retain examples of each repair: others than are held, in the given order.
 
-    There are none where nothing is remembered of earlier requests: they would come back too.
+    There are none where nothing holds earlier requests: they would come back too.
     """
-    if not (config.use_retain and config.use_history and config.memory_rows):
+    if not config.can_repair:
         return []
     held, size = set(chosen), config.repair_examples
     others = [i for i in order if i not in held]
