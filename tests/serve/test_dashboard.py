@@ -190,6 +190,7 @@ def test_verify_and_roll_back_with_a_question_by_keyboard(page: Any, running: Ru
 
 def test_a_keyboard_reaches_everything(page: Any) -> None:
     page.locator("#generation option").first.wait_for(state="attached")
+    page.bring_to_front()
     reached = page.evaluate("() => { document.body.focus(); return []; }")
     for _ in range(120):
         page.keyboard.press("Tab")
@@ -200,7 +201,9 @@ def test_a_keyboard_reaches_everything(page: Any) -> None:
         if focused[2]:
             if reached:
                 break
-            continue  # a busy browser may lose the first key
+            # A busy browser may lose keys until the page has the focus.
+            page.wait_for_timeout(100)
+            continue
         assert focused[1] != "none", focused
         reached.append(focused[0])
     assert page.evaluate("document.activeElement === document.body"), "the focus is caught"
