@@ -212,6 +212,17 @@ def test_a_keyboard_reaches_everything(page: Any) -> None:
     assert [each for each in reached if each in wanted] == wanted
 
 
+def test_the_focus_stays_on_a_row_when_the_list_is_made_anew(page: Any, running: Running) -> None:
+    first, second = tiny.requests(8)[6:8]
+    running.submit(first)
+    row(page, first.id).get_by_role("button", name="Certificate").wait_for()
+    row(page, first.id).get_by_role("button", name="Certificate").focus()
+    running.submit(second)
+    row(page, second.id).locator(".completed").wait_for()
+    label = page.evaluate("document.activeElement.getAttribute('aria-label')")
+    assert label == f"Certificate {first.id}"
+
+
 def test_it_fits_a_narrow_screen_and_the_dark(browser: Any, running: Running) -> None:
     for width, scheme in ((400, "light"), (400, "dark"), (1200, "dark")):
         page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
