@@ -14,7 +14,9 @@ from importlib.util import module_from_spec, spec_from_loader
 
 def main(source: str, target: str, kind: str) -> int:
     """Write a file in another kind of weights, and return llama.cpp's exit code."""
-    (path,) = (file for file in files("llama-cpp-cffi") or () if file.name.endswith(".so"))
+    # On some machines there are modules for graphics cards too.
+    found = files("llama-cpp-cffi") or ()
+    (path,) = (file for file in found if file.match("*_cpu.*.so"))
     name = "llama._llama_cpp_cpu"
     spec = spec_from_loader(name, ExtensionFileLoader(name, str(path.locate())))
     llama = module_from_spec(spec)

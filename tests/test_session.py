@@ -380,7 +380,7 @@ def _run(open_session: OpenSession, state: Path, config: TFRConfig, at_a_time: i
         ),
         (MIXED, {"accepted", "rejected"}),
         pytest.param(
-            TFRConfig.preset("calibrated").with_overrides(["steps=3"]),
+            TFRConfig.preset("calibrated").with_overrides(["steps=3", "least_reached=0"]),
             {"accepted"},
             marks=pytest.mark.slow,
         ),
