@@ -107,7 +107,7 @@ def test_all_processes_agree_on_groups_of_the_guard(
     guard.write_text("".join(json.dumps(line) + "\n" for line in lines))
     # So tight that steps are shortened, or refused, for one group or the other.
     more = ["--preset", "deep", "--guard", guard, "--set=hold_guard=false"]
-    more += ["--set=guard_relative=0.000005", "--set=guard_examples=8"]
+    more += ["--set=guard_relative=0.00002", "--set=guard_examples=8"]
     states = [tmp_path / f"state{size}" for size in (1, 2)]
     for size, state in enumerate(states, start=1):
         ended = launcher.run(size, [*command, *more, "--state", state], tmp_path / f"output{size}")
