@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
@@ -35,6 +35,7 @@ from tfrnet.data.protocol import Sizes, Split, make_split
 from tfrnet.data.sampling import sample_indices
 from tfrnet.data.sources import Source
 from tfrnet.data.tasks import find_task
+from tfrnet.data.tofu import Template, TofuRow, tofu_prompt
 from tfrnet.demo import corpus
 from tfrnet.evaluation.attacking.subject import AttackOptions, Subject
 from tfrnet.evaluation.evaluator import Evaluator
@@ -44,7 +45,7 @@ from tfrnet.evaluation.privacy import evaluate_privacy
 from tfrnet.evaluation.ranking import rank
 from tfrnet.evaluation.robustness import run_attacks
 from tfrnet.evaluation.tasks import evaluate_task
-from tfrnet.evaluation.tofu import TofuOptions, evaluate_tofu
+from tfrnet.evaluation.tofu import evaluate_tofu
 from tfrnet.method import find_method
 from tfrnet.models.load import LoadedModel, load_model, use_tensor_cores
 from tfrnet.models.own_text import write_own_text
@@ -76,6 +77,7 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=5)
     parser.add_argument("--heldout", type=int, default=100)
     parser.add_argument("--tofu-rows", type=int)
+    parser.add_argument("--tofu-template", choices=get_args(Template), default="qa")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--device", default="auto")
@@ -336,18 +338,24 @@ def measure(loaded: LoadedModel, split: Split, batch_size: int) -> Row:
 
 def _tofu(settings: Row, task: str, seed: int) -> Row:
     loaded = _model("smollm2-tofu-full")
-    sizes = TofuSizes(requests=_options.requests, rows=_options.tofu_rows, retain=_TOFU[task])
+    sizes = TofuSizes(
+        requests=_options.requests,
+        rows=_options.tofu_rows,
+        retain=_TOFU[task],
+        template=_options.tofu_template,
+    )
+
+    def example(row: TofuRow) -> Example:
+        return Example(tofu_prompt(row.question, loaded.tokenizer, sizes.template), row.answer)
+
     stream = make_tofu_stream(Source("folder", _options.data_dir), sizes)
     retain, guard = stream.retain(seed, loaded.tokenizer)
     if task == "tofu-given":
-        retain += [
-            Example(f"Question: {row.question}\nAnswer: ", row.answer)
-            for row in stream.sets["retain"]
-        ]
+        retain += [example(row) for row in stream.sets["retain"]]
     used = {example.answer for example in [*retain, *guard]}
     left = [row for row in stream.kept if row.answer not in used]
     chosen = sample_indices(len(left), _FRESH, "tofu-fresh", seed)
-    fresh = [Example(f"Question: {left[i].question}\nAnswer: ", left[i].answer) for i in chosen]
+    fresh = [example(left[i]) for i in chosen]
     going = _Going(loaded, settings, seed, retain, guard, fresh)
     try:
         for number, request in enumerate(stream.requests(seed, loaded.tokenizer), 1):
@@ -359,7 +367,7 @@ def _tofu(settings: Row, task: str, seed: int) -> Row:
                 break
         going.measure_fresh()
         evaluator = Evaluator(loaded, 4 * _options.batch_size)
-        options = TofuOptions()
+        options = sizes.options
         tofu = evaluate_tofu(evaluator, stream.sets, options)
         privacy = evaluate_privacy(evaluator, stream.members, stream.non_members, options)
         result = going.result()
