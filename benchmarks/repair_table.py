@@ -31,9 +31,6 @@ _FIGURES = {
 _FEW_CHANNELS = "c4096"
 _ROUNDED = ("d", "r1", "r2", "n1")
 _REQUESTS = 20
-_LOWERED = "m10"
-# How many requests are followed, until as many more have come.
-_FIRST = 5
 
 
 def tofu_table(rows: Sequence[Row]) -> str:
@@ -124,34 +121,6 @@ def sums_table() -> str:
     return table("sums held, seeds, H, forgotten, kept, not yet, R, fresh", lines)
 
 
-def drift_table() -> str:
-    """Return what the first requests made the model forget, then and as many requests later."""
-    held = of(read_cells("wrong-answers"), "median", "openbookqa")
-    lines = []
-    for lowered in of(read_cells("repair"), _LOWERED, "openbookqa"):
-        (before,) = (row for row in held if row["seed"] == lowered["seed"])
-        for name, row in (("d", before), (_LOWERED, lowered)):
-            points = [row["checkpoints"][place] for place in (1, 2)]
-            assert [point["request"] for point in points] == [_FIRST, 2 * _FIRST]
-            lines.append(
-                (
-                    *(str(row["seed"]), name),
-                    *(f"{fmean(point['by_request'][:_FIRST]):.1f}" for point in points),
-                    *(f"{first_nats(point):.2f}" for point in points),
-                    f"{fmean(points[1]['by_request'][: 2 * _FIRST]):.1f}",
-                    f"{fmean(points[1]['heldout'].values()):.1f}",
-                    f"x{row['fresh_loss'][2] / row['fresh_loss'][0]:.2f}",
-                )
-            )
-    head = "seed, variant, right after 5, after 10, nats after 5, after 10, all ten right, R, fresh"
-    return table(head, lines)
-
-
-def first_nats(point: Row) -> float:
-    """Return the mean loss of the first requests' answers at a checkpoint."""
-    return fmean(fmean(losses) for losses in point["losses"][:_FIRST])
-
-
 def cells() -> list[Row]:
     """Return the cells of the page, and those of before that they are compared with.
 
@@ -188,6 +157,5 @@ if __name__ == "__main__":
         rounded_table(found),
         channels_table(found),
         sums_table(),
-        drift_table(),
         sep="\n\n",
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import chain
 from pathlib import Path
 from statistics import fmean
 
@@ -23,7 +22,6 @@ def test_the_tables_are_those_of_the_cells() -> None:
     assert tables.rounded_table(rows) in PAGE
     assert tables.channels_table(rows) in PAGE
     assert tables.sums_table() in PAGE
-    assert tables.drift_table() in PAGE
 
 
 def test_the_summary_is_what_was_measured() -> None:
@@ -69,31 +67,6 @@ def test_how_many_channels_were_lowered_is_what_was_measured() -> None:
     )
     shown = f"({' and '.join(few)} in place of {' and '.join(every)})"
     assert shown in " ".join(PAGE.split())
-
-
-def test_the_drift_on_openbookqa_is_what_was_measured() -> None:
-    losses = []
-    for row in of(read_cells("wrong-answers"), "median", "openbookqa"):
-        found = {each["request"]: each["losses"][:5] for each in row["checkpoints"]}
-        losses.append([fmean(chain(*found[request])) for request in (5, 20)])
-    before, after = (fmean(column) for column in zip(*losses, strict=True))
-    fallen = sorted(first - last for first, last in losses)
-    shown = " ".join(PAGE.split())
-    assert len(losses) == 7
-    assert f"{before:.1f} nats after the fifth request and of {after:.1f} after" in shown
-    assert f"by {fallen[0]:.1f} to {fallen[-1]:.1f} nats" in shown
-
-
-def test_what_a_fall_of_remembered_answers_costs_is_what_was_measured() -> None:
-    ((held,), (lowered,)) = (of(tables.cells(), name, "demo:capitals") for name in ("d0", "m20"))
-    pairs = zip(held["forget_loss_end"][:-1], lowered["forget_loss_end"][:-1], strict=True)
-    deeper = sorted(after - before for before, after in pairs)
-    assert f"{deeper[0]:.1f} to {deeper[-1]:.1f} nats deeper" in " ".join(PAGE.split())
-    for name in ("same_topic", "others"):
-        assert held["points"][-1][name] == lowered["points"][-1][name]
-    # Nothing drifts back: at the end each is at least as deep as right after its request.
-    pairs = zip(held["forget_loss_after"], held["forget_loss_end"], strict=True)
-    assert all(after > before - 0.05 for before, after in pairs)
 
 
 def test_the_cells_of_this_page_are_of_no_reporting_seed() -> None:

@@ -14,8 +14,8 @@ from tfrnet_bench.search.rows import read_rows
 ROOT = Path(__file__).parents[2]
 RUNS = ROOT / "benchmarks" / "results" / "research"
 # These have pages of their own, by test_attacks_page.py, test_calibrated.py, test_cost.py,
-# test_default.py, test_limits.py, test_main_table.py, test_neighbours.py, test_paper_rule.py,
-# test_repair.py, test_witness.py and test_wrong_answers.py.
+# test_default.py, test_drift.py, test_limits.py, test_main_table.py, test_neighbours.py,
+# test_paper_rule.py, test_repair.py, test_witness.py and test_wrong_answers.py.
 OWN_PAGE = {
     "attacks.jsonl",
     "calibrated.jsonl",
@@ -25,6 +25,7 @@ OWN_PAGE = {
     "cost.jsonl",
     "default-oracle.jsonl",
     "default-report.jsonl",
+    "drift.jsonl",
     "gemma.jsonl",
     "limits.jsonl",
     "long-numbers.jsonl",
