@@ -77,7 +77,7 @@ def stages_table(rows: Sequence[Row]) -> str:
     lines = []
     for row in rows:
         stages = row["seconds_by_stage"]
-        shown = [sum(stages[name] for name in names) for names in _STAGES.values()]
+        shown = [sum(stages.get(name, 0.0) for name in names) for names in _STAGES.values()]
         lines.append(
             (
                 *(row["variant"], row["request"], row["steps"]),

@@ -61,11 +61,11 @@ def _as_document(path: str) -> str:
 
 
 def _read(app: Any, name: str, source: list[str]) -> None:
-    included = re.search(r"^%% page: (\S+)$", source[0], flags=re.MULTILINE)
+    included = re.search(r"^<!-- page: (\S+) -->$", source[0], flags=re.MULTILINE)
     if included:
         source[0] = source[0].replace(included[0], _as_document(included[1]))
-    if "%% commands" in source[0]:
-        source[0] = source[0].replace("%% commands", _commands())
+    if "<!-- commands -->" in source[0]:
+        source[0] = source[0].replace("<!-- commands -->", _commands())
     source[0] = _LINK.sub(_inside, source[0])
 
 

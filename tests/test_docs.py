@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.test_layers import LAYERS
+from tfrnet.cli.app import COMMANDS, OTHERS, group_of
+from tools.command_list import command_list
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
@@ -63,6 +65,12 @@ def test_the_picture_shows_the_rooms_in_their_layers():
     assert shown == [layer for layer in layers if layer in shown]
     folders = {path.parent.name for path in (SOURCE / "tfrnet").glob("*/__init__.py")}
     assert {*folders, "unlearner", "session", "tfrnet_bench"} <= set(shown)
+
+
+def test_the_list_of_commands_is_that_of_the_code():
+    assert command_list() in (ROOT / "docs" / "commands.md").read_text()
+    # Each of ours has a group of its own.
+    assert OTHERS not in {group_of(name) for name in COMMANDS.names()}
 
 
 def links(page: Path) -> list[str]:

@@ -27,6 +27,18 @@ tfrnet: continual unlearning for language models. Five commands to begin with:
 'tfrnet COMMAND --help' explains one."""
 
 COMMANDS = Registry("command", "tfrnet.cli.commands", "tfrnet.commands", "command")
+# How the help groups the commands, each in the order a newcomer needs them.
+_GROUPS = {
+    "Begin": ("demo", "init", "generate", "chat"),
+    "Forget and undo": ("forget", "run", "rollback", "settings", "anchors", "split-text"),
+    "Look at a state": ("status", "history", "report", "audit"),
+    "Prove": ("verify", "certificate", "head", "key"),
+    "Keep a state safe": ("backup", "restore", "prune", "repair"),
+    "Take it along": ("export", "import", "ask"),
+    "Serve": ("serve", "request", "token"),
+    "Measure and compare": ("eval", "split", "prepare", "search", "bench", "cache"),
+}
+OTHERS = "From other packages"
 
 
 def build_app(asked: str = "") -> typer.Typer:
@@ -49,9 +61,9 @@ def build_app(asked: str = "") -> typer.Typer:
         try:
             found = COMMANDS.find(name)
             if isinstance(found, typer.Typer):  # a command with commands of its own
-                app.add_typer(found, name=name)
+                app.add_typer(found, name=name, rich_help_panel=group_of(name))
             else:
-                app.command(name)(found)
+                app.command(name, rich_help_panel=group_of(name))(found)
         except InputError as error:
             # A broken command of another package must not break ours.
             any_options = {"ignore_unknown_options": True, "allow_extra_args": True}
@@ -66,10 +78,13 @@ def _refusing(error: InputError) -> Callable[[], None]:
     return command
 
 
+def group_of(name: str) -> str:
+    """Return the heading under which the help lists a command."""
+    return next((group for group, names in _GROUPS.items() if name in names), OTHERS)
+
+
 def _rank(name: str) -> tuple[int, str]:
-    """Return where a command stands in the help: in the order a newcomer needs them."""
-    known = ["demo", "init", "generate", "chat", "forget", "run", "status", "history", "verify"]
-    known += ["rollback", "eval"]
+    known = [each for names in _GROUPS.values() for each in names]
     return (known.index(name) if name in known else len(known), name)
 
 

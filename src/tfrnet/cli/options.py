@@ -37,7 +37,8 @@ Model = Annotated[
     str | None,
     typer.Option(
         help="Hub id, model or PEFT adapter folder, .gguf file, smollm2-135m (a 4-bit copy of "
-        f"SmolLM2-135M-Instruct: Q4_1), or one of its fine-tuned versions: {', '.join(BACKBONES)}. "
+        "SmolLM2-135M-Instruct: Q4_1), gemma3-270m, or with the package tfrnet-backbones: "
+        f"{', '.join(BACKBONES)}. "
         "Default: the model of the state, or smollm2-135m for a new one.",
         show_default=False,
     ),
@@ -107,9 +108,8 @@ Preset = Annotated[
     str | None,
     typer.Option(
         help="Named settings of a new state: default, tuned (found by 'tfrnet search'; deep for "
-        "tfr), published (as in the published results), and with tfr also deep, paper, fisher or "
-        "calibrated. "
-        "'tfrnet settings' lists those of a method.",
+        "tfr), published (as in the published results), and with tfr also quick, thorough, deep, "
+        "paper, fisher or calibrated. 'tfrnet settings' lists those of a method.",
         show_default=False,
     ),
 ]

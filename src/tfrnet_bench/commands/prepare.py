@@ -63,10 +63,10 @@ def command(
 ) -> int:
     """Fine-tune a model with LoRA, so that it knows what the experiments will forget.
 
-    Some adapters ship with tfrnet, so --model smollm2-tasks needs no training; training one takes
-    minutes on a GPU. The folder will hold the adapter in half precision (about 10 MB),
-    training.json with settings, data digest and losses, and a model card. Any command loads it,
-    merged into its base, with --model FOLDER.
+    Some adapters come with the package tfrnet-backbones, so --model smollm2-tasks needs no
+    training; training one takes minutes on a GPU. The folder will hold the adapter in half
+    precision (about 10 MB), training.json with settings, data digest and losses, and a model card.
+    Any command loads it, merged into its base, with --model FOLDER.
 
     An oracle also has without.json, the digests of what it never saw.
     """

@@ -28,7 +28,9 @@ def command(
     topic: Annotated[str, typer.Option(help="Topic of the facts to forget.")] = "capitals",
     preset: Annotated[
         str,
-        typer.Option(help="Settings of the method: default, deep, paper, fisher or calibrated."),
+        typer.Option(
+            help="Settings of the method: default, quick, deep, paper, fisher or calibrated."
+        ),
     ] = "default",
     as_json: opt.AsJson = False,
 ) -> int:
