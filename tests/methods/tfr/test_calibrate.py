@@ -327,6 +327,17 @@ def test_how_far_a_request_came_is_counted_by_hand() -> None:
     assert shortfall_of(torch.zeros(2), torch.ones(2), 1.0) == ""
 
 
+def test_one_example_that_rose_does_not_undo_what_the_others_covered() -> None:
+    over, start = torch.tensor([0.2, *[0.0] * 7]), torch.tensor([0.01, *[5.0] * 7])
+    assert shortfall_of(over, start, 0.8) == ""
+    assert "asks for more" in shortfall_of(over, start, 0.9)
+
+
+def test_a_share_of_zero_accepts_any() -> None:
+    assert shortfall_of(torch.tensor([3.0, 0.0]), torch.tensor([0.0, 1.0]), 0.0) == ""
+    assert shortfall_of(torch.tensor([3.0]), torch.tensor([1.0]), 0.0) == ""
+
+
 def test_where_restoring_takes_too_much_of_the_tolerance_the_request_does_without(
     tokenizer, monkeypatch
 ) -> None:

@@ -135,6 +135,18 @@ def test_the_nearest_of_the_request_are_rivals_too() -> None:
     assert second == forms[1]
 
 
+def test_another_answer_to_the_same_prompt_is_no_rival_if_it_is_to_be_forgotten_too() -> None:
+    # The second answer is among the retain data's as well, after another prompt.
+    retain = [Encoded((7, 3, 4), 1), *(Encoded((7, 100 + i, 200 + i), 1) for i in range(20))]
+    forget = [Encoded((8, 1, 2), 1), Encoded((8, 3, 4), 1), Encoded((9, 5, 6), 1)]
+    untouched = Untouched(retain, torch.eye(3)[[0] * 21])
+    forms = [Form((), ((100, 200),))] * 3
+    first, second, other = untouched._among_themselves(forget, torch.eye(3)[[1, 1, 1]], forms)
+    assert not {(1, 2), (3, 4)} & {*first.rivals, *second.rivals}
+    assert (5, 6) in first.rivals and (5, 6) in second.rivals
+    assert {(1, 2), (3, 4)} <= {*other.rivals}
+
+
 # On a model
 
 

@@ -6,12 +6,14 @@ have reached it are held there, and steps are short and as many as needed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import torch
 
+from tfrnet.core.errors import OVERFLOW_HINT, InputError
 from tfrnet.core.guard import GuardLoss
 from tfrnet.core.stage import Report
 from tfrnet.data.examples import Encoded, tokens_apart
@@ -24,9 +26,11 @@ from tfrnet.methods.tfr.steps.levels import (
     AnswerOdds,
     Form,
     Goal,
+    answer_of,
     form_of,
     key_of,
     level_of,
+    prompt_of,
     rival_examples,
     rivals_of,
     with_rivals,
@@ -163,8 +167,9 @@ class Untouched:
         if wrong is not None:
             forms = with_wrong_answers(forms, forget, wrong)
         length, bos = fitting_length(model, config.max_length), writer.tokenizer.bos_token_id
+        # Another answer to the same prompt may be one that is to be forgotten too.
         rivals = [
-            rival_examples(example, form, length, bos)
+            tokens_apart(rival_examples(example, form, length, bos), forget)
             for example, form in zip(forget, forms, strict=True)
         ]
         quantile = config.level_quantile
@@ -179,13 +184,18 @@ class Untouched:
         }
         odds = AnswerOdds(goals)
         found = odds.measured(model, forget, options)
+        if not all(map(math.isfinite, [*levels, *found.tolist()])):
+            raise InputError(
+                "the loss of other answers to the request's prompts is not finite, so nothing was "
+                f"changed; {OVERFLOW_HINT}"
+            )
         held = []
         if config.hold_rivals:
             held = [rival for own in rivals for rival in own[: config.held_rivals]]
         worded = odds.in_words(forget)
         if config.hold_written and worded:
             say("writing other answers")
-            held += writer.other_answers(worded, config.hold_written)
+            held += tokens_apart(writer.other_answers(worded, config.hold_written), forget)
         chosen = chosen_retain(cosines, order, config)
         retain = [self.retain[i] for i in chosen]
         is_unknown = bool((found <= odds.targets(forget)).all())
@@ -252,14 +262,18 @@ class Untouched:
     ) -> list[Form]:
         """Return forms whose rivals may also be answers of the request's other examples.
 
-        What is in symbols stays so.
+        Those to the same prompt are no rivals: they are to be forgotten too. What is in symbols
+        stays so.
         """
         known = [*self.retain, *forget]
         cosines = likeness(states, torch.cat([self.states, states]), self.states.mean(0))
-        return [
-            form if form.symbols else Form((), rivals_of(example, [known[i] for i in places]))
-            for example, form, places in zip(forget, forms, ranked(cosines).tolist(), strict=True)
-        ]
+        found = []
+        for example, form, places in zip(forget, forms, ranked(cosines).tolist(), strict=True):
+            prompt = prompt_of(example)
+            unwanted = {answer_of(other) for other in forget if prompt_of(other) == prompt}
+            nearest = [known[i] for i in places if answer_of(known[i]) not in unwanted]
+            found.append(form if form.symbols else Form((), rivals_of(example, nearest)))
+        return found
 
 
 def estimated_levels(
@@ -428,8 +442,8 @@ def shortfall_of(over: torch.Tensor, start: torch.Tensor, least: float) -> str:
 
     `over` and `start` say how far above its level every example is and was.
     """
-    # An example that was at its level has no way to go.
-    covered = torch.where(start > 0, 1 - over / start, 1 - over)
+    # An example that was at its level has no way to go; one that rose has covered nothing.
+    covered = torch.where(start > 0, 1 - over / start, 1 - over).clamp(min=0)
     if float(covered.mean()) >= least:
         return ""
     return f"{how_far(over)}, and least_reached={least:g} asks for more"

@@ -225,6 +225,11 @@ def answer_of(example: Encoded) -> tuple[int, ...]:
     return example.ids[example.answer_start :]
 
 
+def prompt_of(example: Encoded) -> tuple[int, ...]:
+    """Return the tokens of an example's prompt."""
+    return example.ids[: example.answer_start]
+
+
 def key_of(example: Encoded) -> Key:
     """Return the key of an example."""
-    return example.ids[: example.answer_start], answer_of(example)
+    return prompt_of(example), answer_of(example)
