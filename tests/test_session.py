@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import hashlib
 import json
+import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +17,8 @@ from safetensors.torch import load_file
 
 from tests import tiny
 from tests.states import story
-from tfrnet.core.errors import InputError, TfrnetWarning
+from tfrnet.core import files
+from tfrnet.core.errors import InputError, StateError, TfrnetWarning
 from tfrnet.core.signing import read_key
 from tfrnet.data.examples import Example
 from tfrnet.data.requests import Request
@@ -206,6 +210,51 @@ def test_retry_rejected_tries_again_and_an_acceptance_then_counts(
         assert list(session.run(STREAM[:1], retry_rejected=True)) == []
 
 
+def test_a_request_that_was_rejected_before_another_stays_so_when_that_is_undone(
+    open_session: OpenSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_session() as session:
+        with monkeypatch.context() as rejecting:
+            reject_everything(session, rejecting)
+            session.forget(STREAM[0])
+        assert session.forget(STREAM[1]).accepted
+        session.rollback(0)
+        # It was rejected in the very state that is there again.
+        assert session.was_rejected(STREAM[0])
+        assert not session.is_applied(STREAM[1])
+
+
+def test_on_a_disk_that_stays_full_an_applied_request_is_said_and_shown(
+    open_session: OpenSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staged = files.staged
+
+    def full(path: Path, data: bytes, mode: int = 0o644) -> Path:
+        if path.name == "current.json":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return staged(path, data, mode)
+
+    with open_session() as session:
+        monkeypatch.setattr(files, "staged", full)
+        with pytest.raises(StateError, match="'request-0' is applied; the next opening"):
+            session.forget(STREAM[0])
+        assert session.is_applied(STREAM[0])
+        assert session.unlearner.requests_seen == 1
+        mask = session.unlearner.state.tensors()["mask"]
+        assert bool((mask < 1).any())
+        with pytest.raises(StateError, match="open it again"):
+            session.forget(STREAM[1])
+    monkeypatch.undo()
+    with pytest.warns(TfrnetWarning, match="finished the commit"), open_session() as session:
+        assert session.is_applied(STREAM[0])
+        assert session.forget(STREAM[1]).accepted
+
+
+def test_a_request_without_examples_is_refused(open_session: OpenSession) -> None:
+    with open_session() as session, pytest.raises(InputError, match="'empty' has no examples"):
+        session.forget(Request("empty", ()))
+
+
 # The guard
 
 
@@ -329,6 +378,21 @@ def test_a_loss_that_is_not_finite_is_a_clear_error_and_changes_nothing(
         )
         assert session.unlearner.requests_seen == 0
     assert list(generations(folder)) == ["00000000.safetensors"]
+
+
+def test_another_answer_whose_loss_is_not_finite_is_no_reason_to_do_nothing(
+    open_session: OpenSession, tokenizer
+) -> None:
+    model = tiny.make_model("llama")
+    (tilde,) = tokenizer("~")["input_ids"]
+    with torch.no_grad():
+        model.model.embed_tokens.weight[tilde] = torch.nan
+    asked = replace(tiny.examples(1, 900)[0], wrong_answers=("~ red", "~ green"))
+    with (
+        open_session(model=model, config=TFRConfig(guard_examples=6, steps=1)) as session,
+        pytest.raises(InputError, match="the loss of other answers to the request's prompts"),
+    ):
+        session.forget(Request("odd", (asked,)))
 
 
 def test_an_error_in_mid_request_leaves_the_mask_as_it_was(

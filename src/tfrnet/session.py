@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -187,7 +188,10 @@ class Session:
 
     def _sync(self) -> None:
         """Restore the state from disk."""
-        self.store.refresh()
+        # What a full disk does not let us put right waits for the next opening; where the state
+        # stands is known all the same.
+        with suppress(OSError):
+            self.store.refresh()
         state, seen = read_state(self.store), self.store.position.seen
         history = self.store.history
         is_untouched = self.store.position.digest == history.digests.get(0)
@@ -216,7 +220,7 @@ class Session:
         return is_applied(self.store, request)
 
     def was_rejected(self, request: Request) -> bool:
-        """Return whether this request was rejected and no rollback has happened since."""
+        """Return whether this request was rejected in the state as it is, or on the way to it."""
         known = self.store.history.rejected.get(request.id)
         return known is not None and is_digest_of(known, request, self.store.key())
 
@@ -229,8 +233,7 @@ class Session:
         """
         refuse_applied(self.store, request)
         store, net, received = self.store, self.unlearner, received or now()
-        if self._own_text and (lines := _own_retain(self._own_text, request)) != net.retain:
-            net.use_retain(lines)
+        self._leave_out_answers(request)
         self.team.broadcast(Propose(request))
         with self.team.together():  # an error in here reaches all processes
             proposal = self._observer.propose(request, report)
@@ -274,6 +277,12 @@ class Session:
             self._warn_of_drift(proposal.outcome.guard_loss_after)
         return proposal.outcome
 
+    def _leave_out_answers(self, request: Request) -> None:
+        """Of the model's own text, if that stands in for retain data, use what names no answer."""
+        net = self.unlearner
+        if self._own_text and (lines := _own_retain(self._own_text, request)) != net.retain:
+            net.use_retain(lines)
+
     def _warn_of_drift(self, guard_loss: float) -> None:
         drift = self.unlearner.drift(guard_loss)
         if drift and drift.warning:
@@ -287,7 +296,12 @@ class Session:
         skipped: Callable[[Request], None] | None = None,
     ) -> Iterator[Outcome]:
         """Apply a stream and yield each outcome; requests done by an earlier run are skipped."""
-        self.unlearner.prepare(requests)
+        if self._own_text:
+            for request in requests:
+                self._leave_out_answers(request)
+                self.unlearner.prepare([request])
+        else:
+            self.unlearner.prepare(requests)
         self._observer.refuse(requests)
         for request in requests:
             done = self.is_applied(request)

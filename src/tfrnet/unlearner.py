@@ -219,6 +219,8 @@ class Unlearner(ABC, Generic[S]):
 
     def prepare(self, requests: Sequence[Request]) -> list[list[Encoded]]:
         """Return the requests' tokens, or raise if one cannot be applied."""
+        if empty := [request.id for request in requests if not request.examples]:
+            raise InputError(f"request {empty[0]!r} has no examples")
         refuse_overlap(requests, self.retain, "retain data")
         refuse_overlap(requests, self.guard, "guard data")
         refuse_overlap(requests, self.reference, REFERENCE)
@@ -323,9 +325,10 @@ class Unlearner(ABC, Generic[S]):
 
     def restore(self, state: S) -> None:
         """Make a state the current one, bit for bit."""
+        # First, so that a state that does not fit leaves the present one.
+        self.effect.show(state)
         self.state = state
         self._guard_loss = None
-        self.effect.show(state)
 
     @contextmanager
     def showing(self, state: S) -> Iterator[None]:
@@ -353,22 +356,27 @@ class Unlearner(ABC, Generic[S]):
         """Return the tokens of examples; an error names the one at fault."""
         return encode_all(examples, self.tokenizer, self.max_length, label)
 
-    def save(self, path: Path) -> None:
+    def save(self, path: str | Path) -> None:
         """Write the current state to a safetensors file."""
         seen = {"method": self.method, "requests_seen": str(self.requests_seen)}
-        files.replace_file(path, tensors_file(self.state.tensors(), seen))
+        files.replace_file(Path(path), tensors_file(self.state.tensors(), seen))
 
-    def load(self, path: Path) -> None:
+    def load(self, path: str | Path) -> None:
         """Restore the state and the number of requests from a file."""
         from safetensors import safe_open
 
+        path = Path(path)
         with safe_open(path, "pt") as file:
             facts = file.metadata() or {}
         if facts.get("method") != self.method:
             raise InputError(
                 f"{path} is a state of method {facts.get('method')}, not of {self.method}"
             )
-        self.restore(self.read_state(load_tensors(path.read_bytes())))
+        state = self.read_state(load_tensors(path.read_bytes()))
+        arrays = {name: tensor.cpu().numpy() for name, tensor in state.tensors().items()}
+        if problem := self.config_class.state_problem(arrays, self.layout()):
+            raise InputError(f"{path} is not a state of this model: {problem}")
+        self.restore(state)
         self.requests_seen = int(facts["requests_seen"])
 
     def _show_state(self) -> None:

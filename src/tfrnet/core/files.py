@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tfrnet.core.posix import fcntl
@@ -75,6 +75,10 @@ def staged(path: Path, data: bytes, mode: int = 0o644) -> Path:
     try:
         write(descriptor, data)
         fsync(descriptor)
+    except OSError:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
     finally:
         os.close(descriptor)
     return temporary

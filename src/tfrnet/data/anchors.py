@@ -59,8 +59,7 @@ def without_answers(lines: Sequence[Example], request: Request) -> list[Example]
 
 def _answers(request: Request) -> Iterator[str]:
     for example in request.examples:
-        if not example.is_text:
-            yield example.answer.strip().casefold()
+        yield example.answer.strip().casefold()
 
 
 def _first_words(text: str) -> str:

@@ -9,10 +9,18 @@ from pathlib import Path
 
 from tfrnet.core.errors import InputError, TfrnetError
 from tfrnet.core.lock import FolderLock
+from tfrnet.state.layout import Layout
 
 
 def refuse_existing(folder: Path) -> None:
-    """Raise if a folder holds something already, or is a file."""
+    """Raise if a folder holds something already, is a file or a link, or lies in a state."""
+    if folder.is_symlink():
+        raise InputError(
+            f"{folder} is a link, so no folder can take its place; choose a new folder"
+        )
+    for parent in folder.absolute().parents:
+        if Layout(parent).manifest.is_file() and Layout(parent).ledger.is_file():
+            raise InputError(f"{folder} lies in the state {parent}; choose a folder outside it")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} exists already and is not empty; choose a new folder")
 

@@ -76,7 +76,7 @@ class History:
             self.latest_pass = entry.get("batch_size"), entry.get("batch_tokens")
         elif entry["kind"] == "rollback":
             self._same_measures(entry["to"], entry["generation"])
-            # Undone requests may be asked for again, rejected ones tried again.
+            # Undone requests may be asked for again, and those rejected since tried again.
             self._latest = self._latest_of[entry["to"]]
             self._standing = None
         elif entry["kind"] == "repair":

@@ -38,10 +38,9 @@ def command(
     output = Output(as_json)
     with output.waiting("writing the report"):
         page = make_report(run, read_answers(texts) if texts else ())
-        target = page.write(out or run / "report.html")
-        if out is None and page.kind == "state":
-            # Like everything else in the state's folder.
-            target.chmod(files.PRIVATE)
+        # In a state's folder it is for its owner alone, like everything else there.
+        mode = files.PRIVATE if out is None and page.kind == "state" else 0o644
+        target = page.write(out or run / "report.html", mode)
     size = target.stat().st_size
     output.say(f"wrote {target} ({page.words}; {size / 1e3:.0f} kB)")
     output.result(

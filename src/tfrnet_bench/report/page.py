@@ -13,6 +13,9 @@ from pathlib import Path
 from string import Template
 from typing import Any, Literal
 
+from tfrnet.core.errors import InputError
+from tfrnet.core.files import replace_file
+
 # In this order: later ones use what the earlier ones define.
 _SCRIPTS = (
     *("dom.js", "tooltip.js", "tables.js", "plot.js", "maps.js", "methods.js"),
@@ -38,11 +41,25 @@ class Page:
     counts: dict[str, int]
     words: str
 
-    def write(self, out: Path) -> Path:
-        """Write the page to a file; return where it is."""
+    def write(self, out: Path, mode: int = 0o644) -> Path:
+        """Write the page to a file, which may be an older page but nothing else; return it."""
+        if out.exists() and not _is_page(out):
+            raise InputError(f"{out} exists and is not a page that tfrnet wrote; choose another")
         # A state of an earlier version may hold a request id with half of a surrogate pair.
-        out.write_text(self.html, encoding="utf-8", errors="backslashreplace")
+        data = self.html.encode("utf-8", "backslashreplace")
+        try:
+            replace_file(out, data, mode)
+        except OSError as error:
+            raise InputError(f"{out} cannot be written: {error.strerror}") from error
         return out
+
+
+def _is_page(path: Path) -> bool:
+    beginning = _asset("template.html").partition("$")[0].encode()
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(beginning)) == beginning
 
 
 def render(title: str, subtitle: str, sections: Sequence[Section], data: dict[str, Any]) -> str:

@@ -184,7 +184,8 @@ class Untouched:
         }
         odds = AnswerOdds(goals)
         found = odds.measured(model, forget, options)
-        if not all(map(math.isfinite, [*levels, *found.tolist()])):
+        # If the request's own losses are not finite, that is said in the end.
+        if bool(found.isfinite().all()) and not all(map(math.isfinite, levels)):
             raise InputError(
                 "the loss of other answers to the request's prompts is not finite, so nothing was "
                 f"changed; {OVERFLOW_HINT}"
