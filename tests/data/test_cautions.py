@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tfrnet.data.cautions import cautions
@@ -79,6 +81,13 @@ def test_a_long_passage() -> None:
     (line,) = said([request])
     assert line.startswith("request long has a passage of more than 80 words")
     assert "tfrnet split-text" in line
+
+
+def test_a_large_request() -> None:
+    few = Request("few", tuple(replace(NEAR.examples[0], answer=str(i)) for i in range(64)))
+    many = Request("many", (*few.examples, *NEAR.examples))
+    (line,) = said([few, many])
+    assert line.startswith("request many has more than 64 examples")
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,23 @@ def test_a_folder_with_files_is_refused_and_left_alone(masked_llama, tokenizer, 
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
+def test_a_link_is_refused_and_left_alone(masked_llama, tokenizer, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "out").symlink_to(tmp_path / "mine")
+    with pytest.raises(InputError, match="is a link"):
+        export_as("dense", masked_llama, tokenizer, tmp_path / "out")
+    assert (tmp_path / "out").is_symlink()
+    assert list((tmp_path / "mine").iterdir()) == []
+
+
+def test_nothing_is_written_into_a_state(masked_llama, tokenizer, tmp_path):
+    for name in ("manifest.json", "ledger.jsonl"):
+        (tmp_path / name).touch()
+    with pytest.raises(InputError, match="lies in the state"):
+        export_as("dense", masked_llama, tokenizer, tmp_path / "deep" / "out")
+    assert not (tmp_path / "deep").exists()
+
+
 def test_a_file_in_the_way_is_refused_and_left_alone(masked_llama, tokenizer, tmp_path):
     path = tmp_path / "out"
     path.write_text("mine")

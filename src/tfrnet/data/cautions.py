@@ -19,6 +19,8 @@ LEAST_RETAIN = 50
 _NEAR = 0.35
 # A passage of more words is better forgotten in pieces.
 LONG_PASSAGE = 80
+# Each example of a request brings others that are held in place, so memory grows with their number.
+LARGE_REQUEST = 64
 _ANCHORS = "'tfrnet anchors' lets the model write some to choose from"
 
 
@@ -38,6 +40,7 @@ def cautions(
         *_about_languages(requests, held),
         *_about_topics(requests, held),
         *_about_passages(requests),
+        *_about_sizes(requests),
     ]
 
 
@@ -96,6 +99,15 @@ def _about_passages(requests: Sequence[Request]) -> Iterator[str]:
         yield (
             f"{_listed(long)} has a passage of more than {LONG_PASSAGE} words, which is better "
             "forgotten in pieces; 'tfrnet split-text' cuts it"
+        )
+
+
+def _about_sizes(requests: Sequence[Request]) -> Iterator[str]:
+    large = [request.id for request in requests if len(request.examples) > LARGE_REQUEST]
+    if large:
+        yield (
+            f"{_listed(large)} has more than {LARGE_REQUEST} examples; the time and memory of a "
+            "request grow with them, so several smaller ones may be better"
         )
 
 

@@ -216,3 +216,17 @@ def test_a_page_in_the_folder_of_a_state_is_as_closed_as_the_state(
     assert (tmp_path / "page.html").stat().st_mode & 0o044
     checks = {check.name: check.detail for check in verify_state(folder)}
     assert checks["file modes"] == "for their owner alone"
+
+
+def test_a_page_takes_the_place_of_an_older_one_and_of_nothing_else(model, tokenizer, tmp_path):
+    folder, mine = tmp_path / "state", tmp_path / "retain.jsonl"
+    run_requests(model, tokenizer, folder, count=1)
+    page = make_report(folder)
+    mine.write_text("mine")
+    ledger = (folder / "ledger.jsonl").read_bytes()
+    for target in (mine, folder / "ledger.jsonl", tmp_path):
+        with pytest.raises(InputError, match="is not a page that tfrnet wrote"):
+            page.write(target)
+    assert (mine.read_text(), (folder / "ledger.jsonl").read_bytes()) == ("mine", ledger)
+    for _ in range(2):
+        assert page.write(tmp_path / "page.html").read_text() == page.html
