@@ -277,7 +277,7 @@ def honest_scores(points: Sequence[Row], chance: float) -> Row:
     seen = [_mean(p["by_request"][: p["request"]]) for p in later]
     unseen = [p["by_request"][p["request"] :] for p in later]
     known = max(before - chance, 1e-9)
-    forgetting = _mean(100 * max(0.0, before - max(f, chance)) / known for f in seen)
+    forgetting = max(0.0, _mean(100 * (before - max(f, chance)) / known for f in seen))
     keeping = _mean(100 * _mean(p["heldout"].values()) / held for p in later)
     retain = _mean(_mean(p["heldout"].values()) for p in later)
     forget = _mean(p["forget"] for p in later)

@@ -184,6 +184,44 @@ def test_another_stream_is_refused(ran, split):
         stream_entries(store, replace(split, seed=1))
 
 
+def reversed_requests(split):
+    """A split whose requests have the same ids and sizes, but other examples."""
+    return replace(split, forget=tuple(reversed(split.forget)))
+
+
+def test_a_split_with_requests_of_another_size_is_refused(ran, source):
+    smaller = make_split("openbookqa", 0, source, replace(SIZES, request_size=2))
+    message = "its request openbookqa-0-01 was run with 3 examples, not the split's 2; give"
+    with pytest.raises(InputError, match=message):
+        stream_entries(StateStore.open(ran[1]), smaller)
+
+
+def test_a_split_with_other_examples_is_refused(ran, split):
+    message = "its request openbookqa-0-01 was run with other examples; give the split"
+    with pytest.raises(InputError, match=message):
+        stream_entries(StateStore.open(ran[1]), reversed_requests(split))
+
+
+def test_without_the_key_of_a_state_only_numbers_are_compared(
+    ran, split, source, tmp_path, monkeypatch
+):
+    import shutil
+
+    copy, elsewhere = tmp_path / "state", tmp_path / "digest.key"
+    shutil.copytree(ran[1], copy)
+    store = StateStore.open(copy)
+    store.layout.key.rename(elsewhere)
+    other = reversed_requests(split)
+    assert len(stream_entries(store, other)) == 3
+    smaller = make_split("openbookqa", 0, source, replace(SIZES, request_size=2))
+    with pytest.raises(InputError, match="3 examples, not the split's 2"):
+        stream_entries(store, smaller)
+    monkeypatch.setenv("TFRNET_DIGEST_KEY", str(elsewhere))
+    assert len(stream_entries(store, split)) == 3
+    with pytest.raises(InputError, match="was run with other examples"):
+        stream_entries(store, other)
+
+
 def test_a_generation_that_is_not_kept_is_named(ran, split, tmp_path):
     import shutil
 

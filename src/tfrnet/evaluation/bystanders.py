@@ -67,11 +67,22 @@ def find_bystanders(split: Split, source: Source, most: int) -> Bystanders:
 
 
 def siblings_of(split: Split, training: Sequence[Item]) -> list[Item]:
-    """Return the training items on the topics of forgotten ones that are nowhere in the split."""
+    """Return the training items on the topics of forgotten ones that are nowhere in the split.
+
+    One with the answer of a forgotten item of its topic is left out: it may say the same in other
+    words, and a model that forgets ought to lose it.
+    """
     task = find_task(split.forget_task)
     topics = {task.topic(item) for item in split.forget}
+    forgotten = {(task.topic(item), _compared(item.answer)) for item in split.forget}
     used = {item.digest for items in split.parts().values() for item in items}
-    return [item for item in training if task.topic(item) in topics and item.digest not in used]
+    return [
+        item
+        for item in training
+        if task.topic(item) in topics
+        and (task.topic(item), _compared(item.answer)) not in forgotten
+        and item.digest not in used
+    ]
 
 
 def look(evaluator: Evaluator, bystanders: Bystanders) -> Look:
@@ -95,7 +106,7 @@ def bystander_figures(
     said, own = (_reading(untouched, bystanders, taken.texts) for taken in (now, before))
     # Where either model says nothing there is no perplexity to compare.
     both = [(a, b) for a, b in zip(said, own, strict=True) if a is not None and b is not None]
-    spoken = asdict(fluency(now.texts, [a for a, _ in both], [b for _, b in both])) if both else {}
+    spoken = fluency(now.texts, [a for a, _ in both], [b for _, b in both])
     return {
         "witness": witness_ratios(before.losses, now.losses),
         "same_topic": {
@@ -103,7 +114,7 @@ def bystander_figures(
             "before": 100 * sum(before.siblings) / max(1, len(before.siblings)),
             "now": 100 * sum(now.siblings) / max(1, len(now.siblings)),
         },
-        "fluency": spoken,
+        "fluency": asdict(spoken),
     }
 
 
@@ -121,6 +132,10 @@ def _reading(
     examples = [Example(bystanders.prompts[i].rstrip(), f" {texts[i].strip()}") for i in spoken]
     losses = dict(zip(spoken, _losses(untouched, examples), strict=True))
     return [losses.get(i) for i in range(len(texts))]
+
+
+def _compared(answer: str) -> str:
+    return answer.strip().casefold()
 
 
 def _passage(item: Item) -> str:

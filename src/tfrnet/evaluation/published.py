@@ -60,6 +60,11 @@ def published_figures(task: str, items: Sequence[Item], samples: Samples) -> dic
     return {"published": figures(items, samples)} if figures else {}
 
 
+def scored_whole(task: str, item: Item) -> bool:
+    """Tell whether all lines of an answer count: LUME's completions are passages of text."""
+    return task.partition(":")[0] == "lume" and item.stratum == COMPLETION
+
+
 def _lume(items: Sequence[Item], samples: Samples) -> dict[str, float]:
     """Return both scores, as far as there are items of their kind."""
     found: dict[str, list[float]] = {}

@@ -16,6 +16,7 @@ import torch
 from tfrnet.core.effect import Effect
 from tfrnet.core.errors import InputError, StateError
 from tfrnet.data.protocol import Split
+from tfrnet.data.requests import Request
 from tfrnet.data.tasks import find_task
 from tfrnet.evaluation.bystanders import Bystanders, bystander_figures, look
 from tfrnet.evaluation.evaluator import Evaluator
@@ -25,6 +26,8 @@ from tfrnet.evaluation.metrics.oracle import Answers
 from tfrnet.evaluation.tasks import answers, evaluate_task
 from tfrnet.evaluation.yardsticks import bystander_summary, honest_figures, oracle_figures
 from tfrnet.method_state import dormant_threshold_of, has_mask
+from tfrnet.state import digest_key
+from tfrnet.state.digests import is_digest_of
 from tfrnet.state.store import StateStore
 
 Entry = Mapping[str, Any]
@@ -177,13 +180,13 @@ def stream_entries(store: StateStore, split: Split) -> list[Entry]:
             "order; measure a state that was run straight through"
         )
     entries = [entry for entry in ledger if entry["kind"] == "request"]
-    wanted = [request.id for request in split.requests()]
-    found = [entry["id"] for entry in entries]
-    if not entries or found != wanted[: len(found)]:
+    requests = split.requests()[: len(entries)]
+    if not entries or [entry["id"] for entry in entries] != [request.id for request in requests]:
         raise InputError(
             f"state {store.layout.folder} does not hold the split's requests in their order; run "
             "the split's own requests.jsonl on a new state"
         )
+    _refuse_other_examples(store, entries, requests)
     kept = store.layout.numbers()
     if lost := sorted({entry["generation"] for entry in entries} - set(kept)):
         raise StateError(
@@ -191,6 +194,26 @@ def stream_entries(store: StateStore, split: Split) -> list[Entry]:
             f"measured after every request; run it with --keep {len(entries)} or more"
         )
     return list(entries)
+
+
+def _refuse_other_examples(
+    store: StateStore, entries: Sequence[Entry], requests: Sequence[Request]
+) -> None:
+    """Raise if a request was run with other examples than the split has: splits share their ids.
+
+    Without the state's key, which its owner may keep elsewhere, only their number is compared.
+    """
+    key = store.key() if digest_key.place(store.layout).is_file() else None
+    for entry, request in zip(entries, requests, strict=True):
+        ran, wanted = entry["examples"], len(request.examples)
+        if ran == wanted and (key is None or is_digest_of(entry["request_digest"], request, key)):
+            continue
+        had = "other examples" if ran == wanted else f"{ran} examples, not the split's {wanted}"
+        raise InputError(
+            f"state {store.layout.folder} is of another split: its request {request.id} was run "
+            f"with {had}; give the split that it was run with, or run this one's requests.jsonl "
+            "on a new state"
+        )
 
 
 def _structure(

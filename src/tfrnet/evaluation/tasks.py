@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tfrnet.core.errors import InputError
-from tfrnet.data.examples import Example, Truncation, encode, tokenise
+from tfrnet.data.examples import Encoded, Example, Truncation, encode, tokenise
 from tfrnet.data.items import Item
 from tfrnet.data.task import Task
 from tfrnet.evaluation.evaluator import Evaluator
 from tfrnet.evaluation.metrics.intervals import standard_error
 from tfrnet.evaluation.metrics.oracle import Answers
-from tfrnet.evaluation.published import published_figures
+from tfrnet.evaluation.published import published_figures, scored_whole
 from tfrnet.evaluation.ranking import Ranking, encode_choices
 
 RANKED = ("acc", "acc_norm", "acc_bytes")
@@ -221,27 +221,56 @@ def _generate(
     truncation: Truncation,
 ) -> tuple[list[dict[str, Any]], int]:
     tokenizer = evaluator.loaded.tokenizer
-    texts = evaluator.generate(
-        [item.prompt for item in items], task.new_tokens, max_length, one_line=True
-    )
-    groups = [
-        [encode(item.example(), tokenizer, max_length, item.key, truncation)] for item in items
+    encoded = [
+        encode(item.example(), tokenizer, max_length, item.key, truncation) for item in items
     ]
+    texts, cut = _continued(evaluator, task, items, encoded, max_length)
+    scores = evaluator.score([[each] for each in encoded])
     samples = []
-    for item, text, (gold,) in zip(items, texts, evaluator.score(groups), strict=True):
-        line = text.partition("\n")[0].strip()
+    for item, text, (gold,) in zip(items, texts, scores, strict=True):
+        opening = _opening(text, item.answer)
         samples.append(
             {
                 "key": item.key,
                 "gold": item.answer,
                 "generated": text,
-                "exact": task.is_right(line, item),
-                "strict": line == item.answer.strip(),
+                "exact": task.is_right(opening, item),
+                "strict": opening == item.answer.strip(),
                 "greedy": all(gold.is_argmax),
                 "memorised": sum(gold.is_argmax) / len(gold.is_argmax),
                 "log_likelihoods": [gold.total],
                 "loss": gold.average_loss,
             }
         )
-    room = max_length - task.new_tokens
-    return samples, sum(len(tokenise(item.prompt, tokenizer)) > room for item in items)
+    return samples, cut
+
+
+def _continued(
+    evaluator: Evaluator,
+    task: Task,
+    items: Sequence[Item],
+    encoded: Sequence[Encoded],
+    max_length: int,
+) -> tuple[list[str], int]:
+    """Return what the model says to each item, and how many prompts were cut to make room for it.
+
+    That is one line, or what is scored whole: then there is room for the longest right answer.
+    """
+    texts, cut = [""] * len(items), 0
+    for whole in (False, True):
+        places = [i for i, item in enumerate(items) if scored_whole(task.name, item) == whole]
+        longest = max((encoded[i].answer_length for i in places if whole), default=0)
+        added = max(task.new_tokens, longest)
+        prompts = [items[i].prompt for i in places]
+        found = evaluator.generate(prompts, added, max_length, one_line=not whole)
+        for i, text in zip(places, found, strict=True):
+            texts[i] = text
+        tokenizer, room = evaluator.loaded.tokenizer, max_length - added
+        cut += sum(len(tokenise(prompt, tokenizer)) > room for prompt in prompts)
+    return texts, cut
+
+
+def _opening(text: str, answer: str) -> str:
+    """Return as many lines of a text as the right answer has."""
+    count = len(answer.strip().split("\n"))
+    return "\n".join(text.split("\n")[:count]).strip()

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 
 from tfrnet.core.errors import InputError
-from tfrnet.evaluation.metrics.fluency import fluency, is_language, perplexity_ratio, repetition
+from tfrnet.evaluation.metrics.fluency import (
+    Fluency,
+    fluency,
+    is_language,
+    perplexity_ratio,
+    repetition,
+)
 from tfrnet.evaluation.metrics.oracle import (
     Answers,
     OracleDistance,
@@ -86,6 +92,10 @@ def test_words_and_numbers_are_language(text):
 @pytest.mark.parametrize("text", ["", "  ", "}{ ;; <| ab", "x9_q ##t ␣␣ the", "\ufffd\ufffd"])
 def test_symbols_and_nothing_are_not(text):
     assert not is_language(text)
+
+
+def test_texts_that_are_all_empty_have_no_perplexity_and_are_not_language():
+    assert fluency(["", " "], [], []) == Fluency(None, 0.0, 100.0)
 
 
 def test_fluency_has_all_three():

@@ -20,9 +20,12 @@ _RUN = 3
 
 @dataclass(frozen=True)
 class Fluency:
-    """`perplexity_ratio` is 1 for the untouched model; the other two are shares in percent."""
+    """`perplexity_ratio` is 1 for the untouched model; the other two are shares in percent.
 
-    perplexity_ratio: float
+    There is no ratio where no prompt was continued by both models.
+    """
+
+    perplexity_ratio: float | None
     repeated: float
     not_language: float
 
@@ -32,12 +35,12 @@ def fluency(texts: Sequence[str], losses: Numbers, own_losses: Numbers) -> Fluen
 
     `losses` are their losses under the untouched model, in mean nats per token; `own_losses` those
     of the untouched model's own continuations of the same prompts. An empty text has no loss: it is
-    left out of both lists and counts as not fluent.
+    left out of both lists, which may then be empty, and counts as not language.
     """
     if not texts:
         raise InputError("fluency needs at least one text")
     return Fluency(
-        perplexity_ratio(losses, own_losses),
+        perplexity_ratio(losses, own_losses) if len(losses) else None,
         100 * fmean(map(repetition, texts)),
         100 * fmean(not is_language(text) for text in texts),
     )
