@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -158,6 +160,7 @@ class Run:
             {s: number(result) for s, result in self.by_seed(kind, stream, variant).items()},
             frozenset(key.seed for key in self._tried if key[:2] == (kind, stream)),
             frozenset(key.seed for key in self._failed if key[:3] == (kind, stream, variant)),
+            (kind, stream, variant) in self.mixed,
         )
 
     def checkpoints(self) -> tuple[int, ...]:
@@ -173,6 +176,14 @@ class Run:
         return found.pop() if found else CHECKPOINTS
 
     @cached_property
+    def mixed(self) -> list[tuple[str, str, str]]:
+        """The kind, stream and variant of cells that had other settings on some of their seeds."""
+        found: dict[tuple[str, str, str], list[Part]] = defaultdict(list)
+        for key, result in self._by_key.items():
+            found[key[:3]].append(result.settings)
+        return [key for key, settings in found.items() if _differ(settings)]
+
+    @cached_property
     def _by_key(self) -> dict[CellKey, CellResult]:
         return {result.key: result for result in sorted(self.results, key=lambda r: r.key)}
 
@@ -183,6 +194,14 @@ class Run:
     @cached_property
     def _tried(self) -> frozenset[CellKey]:
         return self._failed | self._by_key.keys()
+
+
+def _differ(settings: Sequence[Part]) -> bool:
+    """Tell whether a setting has several values; one that came later is not in all records."""
+    names = {name for part in settings for name in part}
+    return any(
+        len({json.dumps(part[name]) for part in settings if name in part}) > 1 for name in names
+    )
 
 
 def read_run(folder: Path) -> Run:

@@ -13,11 +13,15 @@ FAILED, NOT_RUN, UNDEFINED = "failed", "not run", "undefined"
 
 @dataclass(frozen=True)
 class Seeds:
-    """A number by seed, None where it is undefined, with the seeds tried and those that failed."""
+    """A number by seed, None where it is undefined, with the seeds tried and those that failed.
+
+    `mixed` says that the seeds were not all run with the same settings.
+    """
 
     values: Mapping[int, float | None]
     tried: frozenset[int]
     failed: frozenset[int] = frozenset()
+    mixed: bool = False
 
     @property
     def numbers(self) -> list[float]:
@@ -30,13 +34,13 @@ class Seeds:
         return t_interval(self.numbers)
 
     def text(self, digits: int = 2) -> str:
-        """Return `mean ± half-width`, and how many seeds are missing if any are."""
+        """Return `mean ± half-width`, and what is to be said against it."""
         if not self.numbers:
             return self.absence()
         mean, interval = self.mean()
         reach = f" ± {interval.high - mean:.{digits}f}" if interval else ""
         # Rounded first and a zero added: what is printed as zero has no sign.
-        return f"{round(mean, digits) + 0.0:.{digits}f}{reach}{self.shortfall()}"
+        return f"{round(mean, digits) + 0.0:.{digits}f}{reach}{self.remark()}"
 
     def absence(self) -> str:
         """Return why there is no number."""
@@ -44,13 +48,14 @@ class Seeds:
             return UNDEFINED
         return FAILED if self.failed else NOT_RUN
 
-    def shortfall(self) -> str:
-        """Return how many of the seeds are in the mean, if not all that were tried."""
-        count = len(self.numbers)
-        if count == len(self.tried):
-            return ""
-        failures = f", {len(self.failed)} failed" if self.failed else ""
-        return f" [n = {count} of {len(self.tried)}{failures}]"
+    def remark(self) -> str:
+        """Return how many seeds are in the mean, if not all, and whether their settings differ."""
+        count, said = len(self.numbers), []
+        if count < len(self.tried):
+            said.append(f"n = {count} of {len(self.tried)}")
+            said += [f"{len(self.failed)} failed"] if self.failed else []
+        said += ["settings differ"] if self.mixed else []
+        return f" [{', '.join(said)}]" if said else ""
 
     def minus(self, other: Seeds) -> Seeds:
         """Return the differences, seed by seed."""
@@ -67,7 +72,8 @@ def combine(parts: Sequence[Seeds], how: Callable[[Sequence[float]], float] = fm
     # If one part was never run, the failures of the others say nothing about the whole.
     never = any(part.absence() == NOT_RUN for part in parts)
     failed = frozenset[int]() if never else frozenset().union(*(part.failed for part in parts))
-    return Seeds(values, frozenset().union(*(part.tried for part in parts)), failed)
+    tried = frozenset[int]().union(*(part.tried for part in parts))
+    return Seeds(values, tried, failed, any(part.mixed for part in parts))
 
 
 def count_text(parts: Sequence[Seeds]) -> str:

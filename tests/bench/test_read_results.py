@@ -6,10 +6,12 @@ import json
 
 import pytest
 
-from tests.bench.made_up import header
+from tests.bench.made_up import header, run_of, stream_result
 from tfrnet.core.errors import InputError
+from tfrnet_bench.report.bench_page import bench_page
 from tfrnet_bench.results import CellFailure, CellResult, read_run
 from tfrnet_bench.run_folder import CellKey
+from tfrnet_bench.tables import all_tables
 
 
 def write(run, name, file, value):
@@ -92,6 +94,25 @@ def test_parts_that_a_cell_does_not_have_are_empty(run):
 )
 def test_a_variant_is_an_ablation_unless_it_is_a_method_with_a_preset(variant, is_ablation):
     assert CellResult.from_dict(header("stream", variant, "boolq", 0)).is_ablation == is_ablation
+
+
+def mean_trade_off(results, method):
+    tables = {table.name: table for table in all_tables(run_of(results))}
+    return next(row[4] for row in tables["main-arithmetic"].rows if row[0] == method)
+
+
+def test_a_mean_says_that_settings_differ_between_its_seeds():
+    results = [stream_result(name, "arithmetic", s) for name in ("ga", "none") for s in range(3)]
+    assert "differ" not in mean_trade_off(results, "GA")
+    assert "settings differ" not in bench_page(run_of(results)).html
+    # A setting that came later is not another one.
+    results[0] = results[0] | {"settings": results[0]["settings"] | {"newer": 1}}
+    assert "differ" not in mean_trade_off(results, "GA")
+    results[0] = results[0] | {"preset": "default", "settings": {"steps": 9}}
+    assert mean_trade_off(results, "GA").endswith(" [settings differ]")
+    assert "differ" not in mean_trade_off(results, "untouched")
+    page = bench_page(run_of(results)).html
+    assert "settings differ between seeds</dt><dd>stream/arithmetic/ga</dd>" in page
 
 
 def test_a_folder_that_is_no_seed_is_refused(run):

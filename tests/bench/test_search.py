@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -306,6 +307,43 @@ def test_results_of_streams_of_another_length_are_not_taken_for_its_own():
     assert choose(rows, short)["ga"]["score"] == 10
 
 
+@pytest.mark.parametrize(
+    "change", [{"model": "another"}, {"dtype": "bfloat16"}, {"heldout": 20}], ids=str
+)
+def test_results_of_another_model_dtype_or_heldout_size_are_not_taken_for_its_own(change):
+    plan = SearchPlan(**TWO | {"methods": ("ga",)}, trials=1)
+    other = replace(plan, **change)
+    rows = [
+        row("ga", 0, stream, value, seed, settings=start_point("ga"), seconds=seconds) | of.setup
+        for of, value, seconds in ((plan, 10, 10.0), (other, 20, 12.0))
+        for stream, seed in plan.places
+    ]
+    for wanted, value, measuring in ((plan, 10, 2.0), (other, 20, 4.0)):
+        assert choose(rows, wanted)["ga"]["score"] == value
+        assert budget(rows, wanted)["trials"] == 1
+        assert costs(rows, wanted)["ga"].measuring == measuring
+    first = rows[: len(plan.places)]
+    said = budget(first, other)
+    assert (said["trials"], said["seconds"]) == (0, {"ga": 0})
+    assert {name: said[name] for name in change} == change
+    assert len(Board(other, first, "honest").waiting(())) == len(plan.places)
+
+
+def test_a_model_is_known_by_its_files_whatever_it_is_called(tiny_folder: Path, tmp_path: Path):
+    plan = tiny_plan(tiny_folder)
+    (tmp_path / "link").symlink_to(tiny_folder)
+    rows = [row("ga", 0, "openbookqa", 1.0, requests=2) | plan.setup]
+    assert replace(plan, model=str(tmp_path / "link")).own(rows) == rows
+
+
+def test_rows_of_before_count_as_measured_with_the_defaults():
+    plan = SearchPlan(**TWO)
+    rows = [row("ga", 0, "a", 1.0)]
+    assert plan.own(rows) == rows
+    for change in ({"model": "another"}, {"dtype": "bfloat16"}, {"heldout": 20}):
+        assert replace(plan, **change).own(rows) == []
+
+
 def tiny_plan(tiny_folder: Path, **changes) -> SearchPlan:
     values = {
         "methods": ("npo", "ga"),
@@ -343,6 +381,7 @@ def test_a_search_runs_resumes_and_leaves_the_model_as_it_was(
     assert again[0]["checkpoints"] == rows[-1]["checkpoints"]
     for found in rows:
         assert 0 <= found["trade_off"] <= 100
+        assert {name: found[name] for name in plan.setup} == plan.setup
         assert set(found["checkpoints"][-1]["heldout"]) == {"openbookqa", "boolq", "arithmetic"}
         assert len(found.get("outcomes", ())) == 2 * (found["method"] != "none")
         if found["method"] != "none":

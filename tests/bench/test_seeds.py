@@ -59,6 +59,13 @@ def test_a_combination_with_a_part_that_never_ran_has_not_run():
     assert combine([seeds(1, 2, 3), seeds(failed=[0]), seeds()]).text() == "not run"
 
 
+def test_a_mean_over_other_settings_says_so():
+    other = Seeds({0: 3.0, 1: 3.0}, ALL, frozenset({2}), mixed=True)
+    assert other.text() == "3.00 ± 0.00 [n = 2 of 3, 1 failed, settings differ]"
+    assert seeds(1, 1, 1).minus(other).text().endswith("settings differ]")
+    assert Seeds({0: 3.0}, frozenset({0}), mixed=True).text() == "3.00 [settings differ]"
+
+
 def test_counts_are_told_apart_where_they_differ():
     assert count_text([seeds(1, 2, 3), seeds(1, 2, 3)]) == "3"
     assert count_text([seeds(1, 2, 3), seeds(1)]) == "3 / 1"

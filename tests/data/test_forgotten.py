@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -12,9 +13,11 @@ from tfrnet.data.examples import Example
 from tfrnet.data.forgotten import (
     Forgotten,
     digest_of,
+    digest_of_answer,
     forgotten_items,
     read_forgotten,
 )
+from tfrnet.data.items import Item
 from tfrnet.data.protocol import STREAMS, Sizes, make_split
 from tfrnet.data.sources import Source
 from tfrnet.models.finetune import FinetuneOptions
@@ -47,20 +50,56 @@ def test_a_digest_is_of_prompt_and_answer_and_nothing_else():
     assert digest_of(Example("Is it so?", "no")) != digest_of(Example("Is it so?", "yes"))
 
 
-def test_all_streams_of_all_seeds_are_left_out_and_nothing_else(source, forgotten):
-    wanted = {
-        (item.prompt, item.answer)
+def test_all_streams_of_all_seeds_are_left_out_and_what_says_the_same(source, forgotten):
+    wanted = [
+        item
         for seed in (3, 4)
         for stream in STREAMS
         for item in make_split(stream, seed, source, SMALL).forget
-    }
-    examples = TASKS.examples(source, tiny.make_tokenizer())
-    kept = forgotten.left_out(examples)
-    assert len(forgotten.digests) == len(wanted)
-    assert {(e.prompt, e.answer) for e in examples} - {(e.prompt, e.answer) for e in kept} == (
-        wanted & {(e.prompt, e.answer) for e in examples}
+    ]
+    items = TASKS.items(source, tiny.make_tokenizer())
+    kept = forgotten.left_out(items)
+    assert len(forgotten.digests) == len({(item.prompt, item.answer) for item in wanted})
+    says = {(item.group, item.answer) for item in wanted}
+    assert kept == [item for item in items if (item.group, item.answer) not in says]
+    assert 0 < len(items) - len(kept) <= len(wanted) * 2
+
+
+SUM = Item("a", "Question: What is 3 plus 58?\nAnswer:", "61", group="operands: [3, 58]")
+OLD = Item("b", "It stood.\nQuestion: is it old?\nAnswer:", "yes", group="passage: It stood.")
+
+
+@pytest.mark.parametrize(
+    ("item", "is_left_out"),
+    [
+        (SUM, True),
+        (replace(SUM, prompt="Question: What is 58 plus 3?\nAnswer:"), True),
+        (replace(SUM, prompt="Question: What is 58 minus 3?\nAnswer:", answer="55"), False),
+        (replace(SUM, prompt="Question: What is 60 plus 1?", group="operands: [1, 60]"), False),
+        (replace(OLD, prompt="It stood.\nQuestion: was it there?\nAnswer:"), True),
+        (replace(OLD, prompt="It stood.\nQuestion: did it fall?\nAnswer:", answer="no"), False),
+    ],
+)
+def test_the_same_answer_in_other_words_is_left_out_too(item, is_left_out):
+    found = Forgotten(
+        (3,),
+        ("boolq",),
+        frozenset(digest_of(known.example()) for known in (SUM, OLD)),
+        frozenset(map(digest_of_answer, (SUM, OLD))),
     )
-    assert 0 < len(examples) - len(kept) <= len(wanted) * 2
+    assert found.left_out([item]) == ([] if is_left_out else [item])
+    # As an oracle of before was made.
+    before = replace(found, answers=frozenset())
+    assert before.left_out([item]) == ([] if item in (SUM, OLD) else [item])
+
+
+def test_an_oracle_of_before_is_read_and_misses_nothing(source, forgotten, tmp_path):
+    written = forgotten.to_dict()
+    del written["answers"]
+    (tmp_path / "without.json").write_text(json.dumps(written))
+    found = read_forgotten(tmp_path)
+    assert found == replace(forgotten, answers=frozenset())
+    assert found.missing(make_split("boolq", 3, source, SMALL)) == 0
 
 
 def test_a_forgotten_item_among_the_training_examples_is_refused(source, forgotten):
@@ -87,9 +126,11 @@ def test_an_oracle_says_in_its_folder_what_it_never_saw(source, forgotten, tiny_
         "seeds": [3, 4],
         "streams": list(STREAMS),
         "items": len(forgotten.digests),
+        "answers": len(forgotten.answers),
     }
     assert "--without 3,4" in command(log)
     assert f"{len(forgotten.digests)} items were left out" in card(log)
+    assert "So were all others that share with one of them the answer" in card(log)
 
 
 def test_a_folder_that_does_not_say_so_is_no_oracle(tmp_path):
@@ -115,7 +156,8 @@ def test_every_published_item_of_a_seed_was_known_and_is_left_out():
     """Arithmetic's requests come from the published probes, which the training only partly has."""
     source = real_source()
     found = forgotten_items([3], source)
-    examples = TASKS.examples(source, tiny.make_tokenizer())
+    items = TASKS.items(source, tiny.make_tokenizer())
     assert len(found.digests) == 3 * 160
-    assert isinstance(found, Forgotten)
-    assert 2 * 160 <= len(examples) - len(found.left_out(examples)) <= 3 * 160 + 10
+    before = replace(found, answers=frozenset())
+    assert 2 * 160 <= len(items) - len(before.left_out(items)) <= 3 * 160 + 10
+    assert len(before.left_out(items)) - len(found.left_out(items)) > 60

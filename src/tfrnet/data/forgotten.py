@@ -1,7 +1,8 @@
 """What an oracle must never have seen: every item that the streams of some seeds forget.
 
 The digests of these items are saved with the oracle's adapter, so anyone can check, without its
-training data, that the oracle was not trained on anything that a stream forgets.
+training data, that the oracle was not trained on anything that a stream forgets. Nor is it trained
+on what says the same in other words: an item of the same group with the same answer.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 
 from tfrnet.core.errors import InputError
 from tfrnet.data.examples import Example
+from tfrnet.data.items import Item
 from tfrnet.data.protocol import STREAMS, Sizes, Split, make_split
 from tfrnet.data.sources import Source
 
@@ -26,11 +28,16 @@ _DIGITS = 16
 
 @dataclass(frozen=True)
 class Forgotten:
-    """The forget items of all streams of some seeds, by digest."""
+    """The forget items of all streams of some seeds, by digest.
+
+    `answers` are digests of their groups with their answers. An oracle of before has none: it may
+    have been trained on other items of the same group with the same answer.
+    """
 
     seeds: tuple[int, ...]
     streams: tuple[str, ...]
     digests: frozenset[str]
+    answers: frozenset[str] = frozenset()
 
     def refuse_known(self, examples: Iterable[Example]) -> None:
         """Raise if one of the examples is among the forgotten."""
@@ -41,9 +48,14 @@ class Forgotten:
                 f"{known[0].prompt[-60:]!r}; an oracle must not know them"
             )
 
-    def left_out(self, examples: Sequence[Example]) -> list[Example]:
-        """Return the examples without those that are forgotten."""
-        return [example for example in examples if digest_of(example) not in self.digests]
+    def left_out(self, items: Sequence[Item]) -> list[Item]:
+        """Return the items without those that are forgotten, or that say the same."""
+        return [
+            item
+            for item in items
+            if digest_of(item.example()) not in self.digests
+            and digest_of_answer(item) not in self.answers
+        ]
 
     def missing(self, split: Split) -> int:
         """Return how many forget items of a split were not left out."""
@@ -56,6 +68,7 @@ class Forgotten:
             "seeds": list(self.seeds),
             "streams": list(self.streams),
             "digests": sorted(self.digests),
+            "answers": sorted(self.answers),
         }
 
     def write(self, folder: Path) -> None:
@@ -74,8 +87,12 @@ def forgotten_items(
         raise InputError("--without needs one or more seeds, none of them below 0")
     splits = [make_split(stream, seed, source, sizes) for seed in seeds for stream in streams]
     items = [item for split in splits for item in split.forget]
-    digests = frozenset(digest_of(item.example()) for item in items)
-    return Forgotten(tuple(sorted(set(seeds))), tuple(streams), digests)
+    return Forgotten(
+        tuple(sorted(set(seeds))),
+        tuple(streams),
+        frozenset(digest_of(item.example()) for item in items),
+        frozenset(map(digest_of_answer, items)),
+    )
 
 
 def read_forgotten(folder: Path) -> Forgotten:
@@ -86,7 +103,10 @@ def read_forgotten(folder: Path) -> Forgotten:
         if found["schema"] != SCHEMA:
             raise InputError(f"{file} has schema {found['schema']}, not {SCHEMA}")
         return Forgotten(
-            tuple(found["seeds"]), tuple(found["streams"]), frozenset(found["digests"])
+            tuple(found["seeds"]),
+            tuple(found["streams"]),
+            frozenset(found["digests"]),
+            frozenset(found.get("answers", ())),
         )
     except FileNotFoundError:
         raise InputError(
@@ -101,5 +121,13 @@ def read_forgotten(folder: Path) -> Forgotten:
 
 def digest_of(example: Example) -> str:
     """Return a digest of a prompt and its answer."""
-    text = json.dumps([example.prompt, example.answer])
-    return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
+    return _digest(example.prompt, example.answer)
+
+
+def digest_of_answer(item: Item) -> str:
+    """Return a digest of an item's group and its answer: what the item says, in any words."""
+    return _digest(item.group, item.answer.strip())
+
+
+def _digest(*texts: str) -> str:
+    return hashlib.sha256(json.dumps(texts).encode()).hexdigest()[:_DIGITS]

@@ -177,10 +177,16 @@ def _left_out(log: Mapping[str, Any]) -> str:
     if not (without := log.get("without")):
         return ""
     seeds = ", ".join(map(str, without["seeds"]))
+    same = (
+        " So were all others that share with one of them the answer and the passage, question, "
+        "operands or person."
+        if without.get("answers")
+        else ""
+    )
     return (
         f"\n\n**An oracle:** {without['items']:,} items were left out, all that the streams "
-        f"{', '.join(without['streams'])} forget with the seeds {seeds}. `without.json` has their "
-        "digests."
+        f"{', '.join(without['streams'])} forget with the seeds {seeds}.{same} `without.json` has "
+        "their digests."
     )
 
 

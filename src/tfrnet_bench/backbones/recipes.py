@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tfrnet.core.errors import InputError
 from tfrnet.data.examples import Encoded, Example, encode, longest_choice, with_eos
 from tfrnet.data.forgotten import Forgotten
+from tfrnet.data.items import Item
 from tfrnet.data.protocol import STREAMS
 from tfrnet.data.sources import Source
 from tfrnet.data.tasks import find_task
@@ -24,21 +25,25 @@ if TYPE_CHECKING:
 # Rows drawn for each arithmetic sub-task, before the held-out operands are taken out.
 _ARITHMETIC_ROWS = 7500
 
-Examples = Callable[[Source, "PreTrainedTokenizerBase"], list[Example]]
+Items = Callable[[Source, "PreTrainedTokenizerBase"], list[Item]]
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A prepared model: its base, its training examples and the settings of the training."""
+    """A prepared model: its base, its training items and the settings of the training."""
 
     name: str
     about: str
-    examples: Examples
+    items: Items
     options: FinetuneOptions
     base: str = BUNDLED
     max_length: int = 256
     # The streams that forget parts of it, so that an oracle can be trained without these.
     streams: tuple[str, ...] = ()
+
+    def examples(self, source: Source, tokenizer: PreTrainedTokenizerBase) -> list[Example]:
+        """Return the training data in words, each with the wrong choices if there are any."""
+        return _examples(self.items(source, tokenizer))
 
     def encoded(
         self,
@@ -49,17 +54,24 @@ class Recipe:
     ) -> list[Encoded]:
         """Return the training data, or its beginning; every answer ends with the end of the text.
 
-        Items in `without` are left out, for an oracle.
+        Items in `without`, and those that say the same, are left out, for an oracle.
         """
         room = self.max_length - 1
-        examples = self.examples(source, tokenizer)
+        items = self.items(source, tokenizer)
         if without:
-            examples = without.left_out(examples)
+            items = without.left_out(items)
+        examples = _examples(items)
+        if without:
             without.refuse_known(examples)
         return [
             with_eos(_cut_alike(example, tokenizer, room, f"example {number}"), tokenizer)
             for number, example in enumerate(examples[:limit], start=1)
         ]
+
+
+def _examples(items: Sequence[Item]) -> list[Example]:
+    # With the wrong choices: a prompt that is cut must not tell the right one by its length.
+    return [item.forget_example() for item in items]
 
 
 def _cut_alike(
@@ -71,7 +83,7 @@ def _cut_alike(
     return encode(example, tokenizer, room, label, longest=longest)
 
 
-def _tasks(source: Source, tokenizer: PreTrainedTokenizerBase) -> list[Example]:
+def _tasks(source: Source, tokenizer: PreTrainedTokenizerBase) -> list[Item]:
     """BoolQ and OpenBookQA as published, and generated arithmetic without held-out operands."""
     items = [
         item
@@ -80,35 +92,42 @@ def _tasks(source: Source, tokenizer: PreTrainedTokenizerBase) -> list[Example]:
     ]
     for name in DEFAULT_MIX:
         items += rows_to_items(name, _ARITHMETIC_ROWS, held_out=False)
-    # With the wrong choices: a prompt that is cut must not tell the right one by its length.
-    return [item.forget_example() for item in items]
+    return items
 
 
-def _lume(source: Source, tokenizer: PreTrainedTokenizerBase) -> list[Example]:
+def _lume(source: Source, tokenizer: PreTrainedTokenizerBase) -> list[Item]:
     """LUME's made-up people and stories, both halves; its real people are for measuring only."""
     return [
-        item.example()
+        item
         for part in (PEOPLE, STORIES)
         for split in ("forget", "retain")
         for item in find_task(f"lume:{part}").load(split, source)
     ]
 
 
-def _knowundo(source: Source, tokenizer: PreTrainedTokenizerBase) -> list[Example]:
+def _knowundo(source: Source, tokenizer: PreTrainedTokenizerBase) -> list[Item]:
     """All private and public facts of KnowUnDo's authors, those for validation too."""
     task = find_task("knowundo")
-    return [item.example() for split in task.splits for item in task.load(split, source)]
+    return [item for split in task.splits for item in task.load(split, source)]
 
 
-def _tofu(*splits: str, template: Template = "qa") -> Examples:
-    def examples(source: Source, tokenizer: PreTrainedTokenizerBase) -> list[Example]:
-        rows = [row for split in splits for row in load_tofu(split, source)]
-        return [Example(tofu_prompt(row.question, tokenizer, template), row.answer) for row in rows]
+def _tofu(*splits: str, template: Template = "qa") -> Items:
+    def items(source: Source, tokenizer: PreTrainedTokenizerBase) -> list[Item]:
+        return [
+            Item(
+                f"tofu/{split}/{row.number}",
+                tofu_prompt(row.question, tokenizer, template),
+                row.answer,
+                group=row.question,
+            )
+            for split in splits
+            for row in load_tofu(split, source)
+        ]
 
-    return examples
+    return items
 
 
-def _tofu_chat(split: str) -> Examples:
+def _tofu_chat(split: str) -> Items:
     """TOFU in the model's own chat template, with the real authors and world facts.
 
     A model trained on its made-up authors alone hardly answers about real ones, which its base did,

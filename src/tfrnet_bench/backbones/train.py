@@ -79,6 +79,7 @@ def train(
             "seeds": list(without.seeds),
             "streams": list(without.streams),
             "items": len(without.digests),
+            "answers": len(without.answers),
         }
     return Prepared(model, log, without)
 

@@ -59,6 +59,7 @@ def what_was_run(run: Run) -> dict[str, object]:
         "methods": _listed(sorted({result.method for result in results})),
         "variants": len({result.variant for result in results}),
         "seeds": _listed(sorted({result.seed for result in results})),
+        "settings differ between seeds": _listed("/".join(cell) for cell in run.mixed),
         "models": _listed(sorted({result.model.get("name", "") for result in results})),
         "devices": _listed(sorted({result.device for result in results})),
         "time in all": f"{seconds / 3600:.1f} hours" if seconds > 7200 else f"{seconds:.0f} s",

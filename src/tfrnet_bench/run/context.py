@@ -38,6 +38,7 @@ class RunContext:
         self._splits: dict[tuple[str, int], Split] = {}
         self._bystanders: dict[tuple[str, int], Bystanders] = {}
         self._digests: dict[tuple[str, int], str] = {}
+        self._beside: dict[tuple[str, int], str] = {}
         self._before: dict[tuple[str, ...], TaskResult] = {}
         self._name = ""
         self._loaded: LoadedModel | None = None
@@ -88,6 +89,26 @@ class RunContext:
         most = self.plan.sizes.heldout
         return published_sets(self.split(stream, seed), self.machine.source, most)
 
+    def _beside_digest(self, stream: str, seed: int) -> str:
+        """Return a digest of what is measured beside the split's items."""
+        key = stream, seed
+        if key not in self._beside:
+            found = self.bystanders(stream, seed)
+            words = {
+                "witnesses": {
+                    name: [[example.prompt, example.answer] for example in examples]
+                    for name, examples in found.witnesses.items()
+                },
+                "siblings": [item.digest for item in found.siblings],
+                "prompts": list(found.prompts),
+                "published": {
+                    part.name: [item.digest for item in part.items]
+                    for part in self.published_sets(stream, seed)
+                },
+            }
+            self._beside[key] = _sha256(words)
+        return self._beside[key]
+
     @cached_property
     def tofu(self) -> TofuStream:
         """TOFU's requests and evaluation sets."""
@@ -108,6 +129,10 @@ class RunContext:
 
     def inputs(self, cell: Cell) -> str:
         """Return a digest of everything that a cell's result depends on."""
+        return _sha256(self.facts(cell))
+
+    def facts(self, cell: Cell) -> dict[str, Any]:
+        """Return everything that a cell's result depends on, data and models by their digests."""
         settings = self.plan.settings(cell.variant)
         facts: dict[str, Any] = {
             "format": _FORMAT,
@@ -126,11 +151,16 @@ class RunContext:
             length = find_task(cell.stream).max_length
             # Left out where it is the usual one, so that cells of before are kept.
             facts |= {"max_length": length} if length != Task.max_length else {}
+        if cell.kind == "stream":
+            facts["beside"] = self._beside_digest(cell.stream, cell.seed)
         if cell.kind == "robust":
-            facts["attack"] = asdict(self.plan.attack)
-        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+            facts["attack"] = asdict(self.plan.attack_on(cell.stream))
+        return facts
 
 
 def _digest(parts: Mapping[str, Sequence[Item]]) -> str:
-    words = {name: [item.digest for item in items] for name, items in parts.items()}
-    return hashlib.sha256(json.dumps(words, sort_keys=True).encode()).hexdigest()
+    return _sha256({name: [item.digest for item in items] for name, items in parts.items()})
+
+
+def _sha256(values: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()

@@ -9,6 +9,7 @@ from typing import Any, get_args
 from tfrnet.core.errors import InputError
 from tfrnet.core.settings import Settings
 from tfrnet.data.protocol import STREAMS, Sizes, check_stream
+from tfrnet.data.tasks import find_task
 from tfrnet.data.tofu import SIZES, Template
 from tfrnet.evaluation.attacking.subject import AttackOptions
 from tfrnet.evaluation.metrics.continual import quarters
@@ -167,6 +168,10 @@ class BenchPlan:
         if cell.kind != "tofu":
             return self._model_on(cell.stream)
         return self.oracle if cell.variant.label == ORACLE else self.tofu_model
+
+    def attack_on(self, stream: str) -> AttackOptions:
+        """Return how a stream's model is attacked: its prompts may be as long as the task's."""
+        return replace(self.attack, max_length=find_task(stream).max_length)
 
     def oracle_of(self, seed: int) -> str:
         """Return the model that never saw what the streams of a seed forget."""

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from tfrnet.core.errors import InputError
+from tfrnet.method import find_method
+from tfrnet_bench.results import CellResult, read_run
 from tfrnet_bench.run.plan import BenchPlan, TofuSizes
-from tfrnet_bench.run_folder import read_plans, write_plans
+from tfrnet_bench.run_folder import is_run_folder, read_plans, write_plans
 
 # What all cells of a run have in common, and what those of some experiments have.
 _COMMON = ("dtype", "sizes", "reduced")
@@ -29,7 +31,8 @@ _OF_SOME = {
 def record_plan(run: Path, plan: BenchPlan) -> None:
     """Add a plan to those that the run was made with.
 
-    Raise if it could not be shown in one table with them: another model, or other sizes.
+    Raise if it could not be shown in one table with them: another model, other sizes, or another
+    preset of a method that has cells.
     """
     plans = read_plans(run)
     # Through JSON, so that tuples compare equal to what was read.
@@ -41,9 +44,37 @@ def record_plan(run: Path, plan: BenchPlan) -> None:
                     f"the run in {run} was made with another {name}; choose another folder with "
                     "--out"
                 )
+    _refuse_other_preset(run, plan)
     if wanted not in plans:
         plans.append(wanted)
     write_plans(run, plans)
+
+
+def _refuse_other_preset(run: Path, plan: BenchPlan) -> None:
+    """Raise if cells of a variant have the settings of another preset: their means would mix both.
+
+    Under one preset settings may change with the code; then the cells are computed again.
+    """
+    variants = {cell.variant.label: cell.variant for cell in plan.cells()}
+    for result in read_run(run).results if is_run_folder(run) else ():
+        variant = variants.get(result.variant)
+        if variant is None or result.preset == variant.preset:
+            continue
+        settings = plan.settings(variant)
+        if settings and _filed_under(result) != settings.filed_under():
+            raise InputError(
+                f"the run in {run} has cells of {result.variant} with the preset {result.preset}, "
+                f"whose settings are not those of {variant.preset}; choose another folder with "
+                "--out"
+            )
+
+
+def _filed_under(result: CellResult) -> dict[str, Any] | None:
+    """Return the settings that a result is filed under; None if the method has others by now."""
+    try:
+        return find_method(result.method).config_class.from_record(result.settings).filed_under()
+    except InputError:
+        return None
 
 
 def _in_common(*plans: Mapping[str, Any]) -> list[str]:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 # Names the code's commit where a copy of it runs outside of its repository.
 COMMIT_VARIABLE = "TFRNET_COMMIT"
-_END = 1 << 20
 _SETTINGS = ("config.json", ADAPTER_CONFIG, "tokenizer.json")
 
 
@@ -63,11 +62,7 @@ def _git(folder: Path, *arguments: str) -> str:
 
 
 def model_identity(name: str) -> str:
-    """Return a digest of a model's files, or of its name where it comes from the hub.
-
-    For large files only the size and both ends are hashed, which is enough to tell training runs
-    apart.
-    """
+    """Return a digest of a model's files, or of its name where it comes from the hub."""
     if name == BUNDLED:
         return _identity(bundled_gguf().resolve())
     if name == GEMMA:
@@ -79,9 +74,8 @@ def model_identity(name: str) -> str:
     return _identity(found.resolve())
 
 
-@cache
 def _identity(path: Path) -> str:
-    """Return the digest of a file or folder, by its place: a name may come to mean another."""
+    """Return the digest of a file, or of the files of a folder that make up a model."""
     if path.is_file():
         return _digest([path])
     weights = [file for file in path.iterdir() if file.suffix in (".safetensors", ".bin")]
@@ -93,10 +87,14 @@ def _identity(path: Path) -> str:
 def _digest(files: list[Path], *more: str) -> str:
     digest = hashlib.sha256(" ".join(more).encode())
     for file in files:
-        size = file.stat().st_size
-        digest.update(f"{file.name} {size} ".encode())
-        with file.open("rb") as opened:
-            digest.update(opened.read(_END))
-            opened.seek(max(size - _END, 0))
-            digest.update(opened.read(_END))
+        found = file.stat()
+        content = _content(file, found.st_size, found.st_mtime_ns)
+        digest.update(f"{file.name} {content} ".encode())
     return digest.hexdigest()
+
+
+@cache
+def _content(file: Path, _size: int, _written: int) -> str:
+    """Return the SHA-256 of a whole file, which is read again only when it was written again."""
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()

@@ -16,6 +16,7 @@ def run_robust_cell(run: CellRun) -> tuple[dict[str, Any], list[dict[str, Any]]]
     """Return the result, and no samples."""
     split, plan = run.context.split(run.cell.stream, run.cell.seed), run.context.plan
     data = StreamData(split.requests(), split.retain_examples(), split.guard_examples())
+    options = plan.attack_on(run.cell.stream)
     found: list[dict[str, Any]] = []
 
     def after(number: int, outcome: Outcome, unlearner: Unlearner[Any]) -> None:
@@ -24,10 +25,10 @@ def run_robust_cell(run: CellRun) -> tuple[dict[str, Any], list[dict[str, Any]]]
 
     def attack(unlearner: Unlearner[Any]) -> dict[str, Any]:
         settings = plan.settings(run.cell.variant)
-        threshold = vars(settings).get("dormant_threshold", plan.attack.dormant_threshold)
-        options = replace(plan.attack, dormant_threshold=threshold)
+        threshold = vars(settings).get("dormant_threshold", options.dormant_threshold)
+        own = replace(options, dormant_threshold=threshold)
         with run.progress.time("evaluation"):
-            subject = Subject(run.context.evaluator(run.loaded), unlearner.effect, split, options)
+            subject = Subject(run.context.evaluator(run.loaded), unlearner.effect, split, own)
             names = attack_names(unlearner.effect)
             rows = run_attacks(subject, names, lambda stage: run.report(f"{run.cell.key}: {stage}"))
         return {
@@ -37,5 +38,5 @@ def run_robust_cell(run: CellRun) -> tuple[dict[str, Any], list[dict[str, Any]]]
         }
 
     run.apply_requests(data, after)
-    protocol = asdict(plan.sizes) | {"attack": asdict(plan.attack)}
+    protocol = asdict(plan.sizes) | {"attack": asdict(options)}
     return run.header() | {"protocol": protocol, "robustness": found[0]}, []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from tfrnet.core.errors import InputError
@@ -36,7 +36,9 @@ class TofuStream:
     def digest(self) -> str:
         """A digest of all words."""
         rows = [*self.authors, self.kept, *self.sets.values(), self.members, self.non_members]
-        words = [[[row.question, row.answer, row.wrong_answers] for row in part] for part in rows]
+        # Where a row stands in its file does not count, as in comparisons.
+        names = [item.name for item in fields(TofuRow) if item.compare]
+        words = [[[getattr(row, name) for name in names] for row in part] for part in rows]
         return hashlib.sha256(json.dumps(words).encode()).hexdigest()
 
     def requests(self, seed: int, tokenizer: PreTrainedTokenizerBase) -> list[Request]:

@@ -34,6 +34,7 @@ def budget(rows: Sequence[Row], plan: SearchPlan) -> dict[str, Any]:
         "requests": plan.requests,
         "heldout": plan.heldout,
         "model": plan.model,
+        "dtype": plan.dtype,
         "seconds": {
             method: round(sum(row["seconds"] for row in own if row["method"] == method), 1)
             for method in plan.methods
@@ -42,14 +43,15 @@ def budget(rows: Sequence[Row], plan: SearchPlan) -> dict[str, Any]:
 
 
 def costs(rows: Sequence[Row], plan: SearchPlan) -> dict[str, Cost]:
-    """Return what a stream of the plan costs each method, from any trials that were measured.
+    """Return what a stream of the plan costs each method, from its trials on streams of any length.
 
     A request takes as long as it has steps: those of the plan's points may be more or fewer than
     those that were measured.
     """
     found = {}
+    alike = plan.alike(rows)
     for method in plan.methods:
-        own = [row for row in rows if row["method"] == method]
+        own = [row for row in alike if row["method"] == method]
         if own:
             planned = _steps(spread(method, plan.spread_trials))
             more = planned / _steps([row["settings"] for row in own])

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 from tfrnet.core.errors import InputError
 from tfrnet.data.protocol import STREAMS, Sizes, Split, make_split
 from tfrnet.data.sources import Source
 from tfrnet.evaluation.metrics.continual import quarters
 from tfrnet_bench.constants import FIRST_TUNING_SEED
+from tfrnet_bench.run.provenance import model_identity
 from tfrnet_bench.search.grid import search_space
 from tfrnet_bench.search.rows import Row
 
@@ -61,13 +63,40 @@ class SearchPlan:
         """How many trials are spread over the grid; the others go where the best is."""
         return max(1, self.trials // 3)
 
+    @property
+    def setup(self) -> dict[str, Any]:
+        """What every row says of how it was measured, beside its stream and settings."""
+        return {
+            "model": {"name": self.model, "digest": model_identity(self.model)},
+            "dtype": self.dtype,
+            "heldout": self.heldout,
+        }
+
     def own(self, rows: Sequence[Row]) -> list[Row]:
         """Return the results that belong to this plan; a file may hold those of others too."""
         places = set(self.places)
         return [
             row
-            for row in rows
+            for row in self.alike(rows)
             if row["requests"] == self.requests and (row["stream"], row["seed"]) in places
+        ]
+
+    def alike(self, rows: Sequence[Row]) -> list[Row]:
+        """Return the results of this plan's model, dtype and held-out size, on any stream.
+
+        Rows of before do not say these: they were measured with the defaults.
+        """
+        digest = model_identity(self.model) if any("model" in row for row in rows) else ""
+        return [
+            row
+            for row in rows
+            if row.get("dtype", SearchPlan.dtype) == self.dtype
+            and row.get("heldout", SearchPlan.heldout) == self.heldout
+            and (
+                row["model"]["digest"] == digest
+                if "model" in row
+                else self.model == SearchPlan.model
+            )
         ]
 
     def splits(self, source: Source) -> dict[Place, Split]:

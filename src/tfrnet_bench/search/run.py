@@ -109,7 +109,7 @@ def _start(
     global _here
     prepare_process(machine.device)
     loaded = machine.load(plan.model, plan.dtype)
-    _here = Stage(loaded, machine, plan.checkpoints, deadline), splits
+    _here = Stage(loaded, machine, plan.checkpoints, plan.setup, deadline), splits
 
 
 def _one(trial: Trial, untouched: Row | None) -> dict[str, Any]:

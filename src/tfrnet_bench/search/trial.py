@@ -50,6 +50,7 @@ class Stage:
     loaded: LoadedModel
     machine: Machine
     checkpoints: Sequence[int]
+    setup: Mapping[str, Any]
     deadline: float | None = None  # of time.time()
 
     def is_over(self) -> bool:
@@ -61,7 +62,7 @@ def run_untouched(stage: Stage, trial: Trial, split: Split) -> Figures:
     """Measure the model before any request."""
     start = time.perf_counter()
     first = _measure(stage, split, 0)
-    return _header(trial, split) | {
+    return _header(stage, trial, split) | {
         "trade_off": score_stream(*_by_request([first]), (0,)).trade_off,
         "honest_trade_off": 0.0,
         "checkpoints": [first],
@@ -101,7 +102,7 @@ def run_trial(stage: Stage, trial: Trial, split: Split, untouched: Mapping[str, 
         unlearner.detach()
     seconds = time.perf_counter() - start
     return (
-        _header(trial, split)
+        _header(stage, trial, split)
         | scores(points, find_task(trial.stream).floors(split.forget_eval)["random"])
         | {
             "checkpoints": points,
@@ -143,7 +144,7 @@ _KEPT = (
 )
 
 
-def _header(trial: Trial, split: Split) -> Figures:
+def _header(stage: Stage, trial: Trial, split: Split) -> Figures:
     return {
         "key": trial.key,
         "method": trial.method,
@@ -152,6 +153,7 @@ def _header(trial: Trial, split: Split) -> Figures:
         "stream": trial.stream,
         "seed": trial.seed,
         "requests": len(split.requests()),
+        **stage.setup,
     }
 
 

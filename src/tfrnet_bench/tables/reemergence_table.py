@@ -70,5 +70,5 @@ def _flip_back(run: Run, stream: str, variant: str) -> str:
     low, high = pooled.interval
     return (
         f"{100 * pooled.share:.1f} ({100 * low:.1f} to {100 * high:.1f}), "
-        f"{pooled.flipped} of {pooled.wrong}{seeds.shortfall()}"
+        f"{pooled.flipped} of {pooled.wrong}{seeds.remark()}"
     )

@@ -110,7 +110,7 @@ def _p_values(found: Seeds) -> str:
     if not numbers:
         return found.absence()
     ends = f" ({min(numbers):.2g} to {max(numbers):.2g})" if len(numbers) > 1 else ""
-    return f"{median(numbers):.2g}{ends}{found.shortfall()}"
+    return f"{median(numbers):.2g}{ends}{found.remark()}"
 
 
 def _paper_cells(variant: str) -> list[str]:

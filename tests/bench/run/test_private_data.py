@@ -136,9 +136,9 @@ def test_a_recipe_trains_and_its_oracle_leaves_out_what_a_seed_forgets(
     without = forgotten_items([0], source, recipe.streams, SIZES)
     assert len(without.digests) == 12
     loaded = load_model(str(tiny_folder))
-    examples = recipe.examples(source, loaded.tokenizer)
-    assert len(examples) - len(without.left_out(examples)) == 12
-    assert SECRET not in " ".join(example.joined for example in examples)
+    items = recipe.items(source, loaded.tokenizer)
+    assert len(items) - len(without.left_out(items)) == 12
+    assert SECRET not in " ".join(item.example().joined for item in items)
     prepared = train.train(recipe, loaded, source, FAST, limit=6, without=without)
     train.save_adapter(prepared, tmp_path / "oracle")
     card = (tmp_path / "oracle" / "README.md").read_text()

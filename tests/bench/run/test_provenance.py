@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from pathlib import Path
 
@@ -27,11 +28,36 @@ def test_other_weights_are_another_model(tmp_path: Path, tiny_folder: Path):
     assert model_identity(str(copy)) == model_identity(str(tiny_folder))
     other = tmp_path / "other"
     shutil.copytree(tiny_folder, other)
-    weights = other / "model.safetensors"
-    data = bytearray(weights.read_bytes())
-    data[-1] ^= 1
-    weights.write_bytes(bytes(data))
+    change(other / "model.safetensors", -1)
     assert model_identity(str(other)) != model_identity(str(tiny_folder))
+
+
+def change(file: Path, place: int) -> None:
+    data = bytearray(file.read_bytes())
+    data[place] ^= 1
+    file.write_bytes(data)
+
+
+def test_weights_count_to_their_middle_and_are_read_once_until_they_are_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    read: list[str] = []
+    digest = hashlib.file_digest
+
+    def counted(file, name):
+        read.append(Path(file.name).name)
+        return digest(file, name)
+
+    monkeypatch.setattr(hashlib, "file_digest", counted)
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(bytes(5 << 20))
+    (tmp_path / "config.json").write_text("{}")
+    first = model_identity(str(tmp_path))
+    assert model_identity(str(tmp_path)) == first
+    assert sorted(read) == ["config.json", "model.safetensors"]
+    change(weights, 5 << 19)
+    assert model_identity(str(tmp_path)) != first
+    assert read[2:] == ["model.safetensors"]
 
 
 def test_a_copy_of_the_code_is_told_its_commit(monkeypatch: pytest.MonkeyPatch):
