@@ -23,6 +23,7 @@ from benchmarks.neighbours_table import table
 _LOWERED = "m10"
 # How many requests are followed.
 _FIRST = 5
+_FIRST_OF_LONG = 10
 # Losses are stored to four decimals.
 _STORED = 5e-5
 
@@ -95,6 +96,29 @@ def back_table() -> str:
     )
 
 
+def long_table() -> str:
+    """Return a long stream of small requests: what its first requests left, and held-out sums."""
+    lines = []
+    for row in sorted(read_cells("long-stream"), key=lambda row: float(row["memory_fall"])):
+        first = _FIRST_OF_LONG * row["request_size"]
+        for point in row["checkpoints"][1:]:
+            losses, heldout = point["losses"][:first], point["heldout"]
+            lines.append(
+                (
+                    *(row["memory_fall"], point["request"], f"{fmean(losses):.2f}"),
+                    f"{fmean(map(log_odds, losses)):+.2f}",
+                    f"{fmean(point['losses']):.2f}",
+                    f"{fmean(heldout):.3f}",
+                    f"{100 * fmean(loss < math.log(2) for loss in heldout):.0f} %",
+                )
+            )
+    head = (
+        "memory_fall, requests, first ten nats, log-odds, all nats, held-out nats, "
+        "held-out likelier than not"
+    )
+    return table(head, lines)
+
+
 def variants() -> Iterator[tuple[str, str, list[Row]]]:
     """Yield streams and variants with their cells, of the seeds that all have."""
     lowered = read_cells("drift")
@@ -129,4 +153,4 @@ def _both(rows: list[Row]) -> str:
 
 
 if __name__ == "__main__":
-    print(streams_table(), back_table(), halves_table(), sep="\n\n")
+    print(streams_table(), back_table(), long_table(), halves_table(), sep="\n\n")

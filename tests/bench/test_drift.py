@@ -9,6 +9,7 @@ from statistics import fmean
 from benchmarks import drift_table as tables
 from benchmarks.default_table import STREAMS, mean, of, read_cells
 from benchmarks.repair_table import cells
+from tfrnet_bench.constants import FIRST_TUNING_SEED
 
 NOTEBOOK = Path(__file__).parents[2] / "benchmarks" / "notebook"
 PAGE = (NOTEBOOK / "drift.md").read_text()
@@ -20,6 +21,7 @@ def test_the_tables_are_those_of_the_cells() -> None:
     assert tables.streams_table() in PAGE
     assert tables.back_table() in PAGE
     assert tables.halves_table() in PAGE
+    assert tables.long_table() in PAGE
 
 
 def test_both_variants_are_whole_streams_of_the_same_seeds() -> None:
@@ -53,6 +55,13 @@ def test_with_a_fall_every_stream_is_farther_from_a_retrained_model() -> None:
             for name in ("d", "m10")
         )
         assert lowered > held
+
+
+def test_a_long_stream_is_of_a_tuning_seed_and_all_accepted() -> None:
+    rows = read_cells("long-stream")
+    assert sorted(row["memory_fall"] for row in rows) == [0, 0.1]
+    assert all(row["seed"] >= FIRST_TUNING_SEED for row in rows)
+    assert all(row["accepted"] == row["checkpoints"][-1]["request"] == 50 for row in rows)
 
 
 def came_back(row: tables.Row) -> float:

@@ -29,6 +29,7 @@ OWN_PAGE = {
     "gemma.jsonl",
     "limits.jsonl",
     "long-numbers.jsonl",
+    "long-stream.jsonl",
     "neighbours.jsonl",
     "own-symbols.jsonl",
     "paper-map.jsonl",
