@@ -10,6 +10,7 @@ import socket
 import stat
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -21,7 +22,7 @@ import pytest
 from tests import tiny
 from tests.integration.commands import run_main
 from tests.serve.running import Running, in_groups, primary, wait_until
-from tfrnet.core.errors import InputError
+from tfrnet.core.errors import InputError, TfrnetWarning
 from tfrnet.core.loss_words import group_words
 from tfrnet.serve.app import openapi_document
 from tfrnet.serve.client import Client, ServiceError
@@ -307,6 +308,25 @@ def test_metrics_and_logs(tmp_path: Path, tokenizer) -> None:
         assert all("time" in line for line in said)
 
 
+def test_warnings_are_lines_of_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also those of before the service is there: whoever reads the log reads JSON."""
+
+    def read(*arguments: object) -> None:
+        warnings.warn("few data\x1b[0m", TfrnetWarning, stacklevel=2)
+        warnings.warn("meant for developers", stacklevel=2)
+        raise InputError("no more of it")
+
+    monkeypatch.setattr("tfrnet.cli.commands.serve.read_material", read)
+    assert run_main(("serve", "--state", tmp_path / "state")) == 2
+    line, error = capsys.readouterr().err.splitlines()
+    assert error == "tfrnet: error: no more of it"
+    warned = {"event": "warning", "level": "warning", "detail": "few data\x1b[0m"}
+    assert warned.items() <= json.loads(line).items()
+    assert "\x1b" not in line
+
+
 # Webhooks
 
 
@@ -404,6 +424,10 @@ def test_a_certificate_is_signed_and_only_for_what_is_in_force(
         assert all(check.passed for check in check_certificate(certificate, None, None))
         page = running.client.get("/v1/requests/request-0/certificate?page=true")
         assert page.headers["content-type"].startswith("text/html")
+        policy = page.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "script-src" not in policy
+        assert page.headers["x-content-type-options"] == "nosniff"
         running.client.post("/v1/rollback", json={"to": 0})
         assert running.client.get("/v1/requests/request-0/certificate").status_code == 409
 

@@ -71,6 +71,8 @@ def test_a_process_that_is_stopped_in_mid_pass_ends_and_the_next_applies_the_req
         process.kill()
         process.wait()
     assert "Traceback" not in log.read_text()
+    lines = [line for line in log.read_text().splitlines() if line != "in the pass"]
+    assert {"ready", "warning"} <= {json.loads(line)["event"] for line in lines}
     assert all(check.passed for check in verify_state(tmp_path / "state"))
     service = Process(arguments, log)
     try:

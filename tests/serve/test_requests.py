@@ -156,6 +156,10 @@ def test_approval_denial_and_cancelling(tmp_path: Path, tokenizer) -> None:
         assert running.client.post("/v1/requests/request-1/approve").status_code == 409
         assert running.client.post("/v1/requests/request-1/cancel").status_code == 409
         assert running.client.post("/v1/requests/request-2/cancel").json()["state"] == "cancelled"
+        # It waits for nothing any more.
+        again = running.client.post("/v1/requests/request-2/cancel")
+        assert again.status_code == 409
+        assert again.json()["detail"] == "the request is cancelled, so this cannot be done now"
         assert running.client.post("/v1/requests/none/cancel").status_code == 404
         assert [e["id"] for e in story(tmp_path / "state")] == ["request-1"]
 

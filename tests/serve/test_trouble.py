@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import socket
 import sqlite3
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +157,22 @@ def test_a_stop_lets_answers_end(tmp_path: Path, tokenizer) -> None:
         assert not running.thread.is_alive()
 
 
+def test_a_stop_does_not_wait_for_who_is_still_sending(tmp_path: Path, tokenizer) -> None:
+    with primary(tmp_path / "state", tokenizer) as running:
+        host, port = running.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=20) as slow:
+            slow.sendall(
+                b"POST /v1/requests HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"
+            )
+            # Once another one is answered, the service has seen the first.
+            assert running.client.get("/v1/state").status_code == 200
+            start = time.monotonic()
+            running.stop()
+            assert time.monotonic() - start < 8  # of 20 seconds of grace
+            assert slow.recv(4096).startswith(b"HTTP/1.1 503")
+        assert [line for line in running.log() if "error" in line] == []
+
+
 def test_a_stop_lets_the_request_in_hand_end(
     tmp_path: Path, tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -184,8 +202,9 @@ def test_a_stop_lets_the_request_in_hand_end(
 def test_a_state_that_somebody_tampers_with(
     tmp_path: Path, tokenizer, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    """The service goes on with what it knows, and says that what is on the disk is not sound."""
+    """Completions go on; requests wait until what is on the disk is sound again."""
     monkeypatch.setattr(worker, "_FIRST_WAIT", 0.2)
+    monkeypatch.setattr(worker, "_LONGEST_WAIT", 0.4)
     state = tmp_path / "state"
     with primary(state, tokenizer) as running:
         running.submit(REQUESTS[0])
@@ -203,12 +222,16 @@ def test_a_state_that_somebody_tampers_with(
         assert found.status_code == 200
         assert not found.json()["passed"]
         assert str(tmp_path) not in found.text
-        assert running.complete("Item").json()["choices"] == before
+        assert running.client.get("/readyz").status_code == 503
         running.submit(REQUESTS[1])
+        time.sleep(1)
+        assert running.show("request-1")["state"] == "pending"
+        assert running.complete("Item").json()["choices"] == before
+        path.write_bytes(data)
         assert running.ended("request-1")["state"] == "completed"
         assert running.complete("Item").headers["x-tfrnet-generation"] == "2"
-        # A commit replaces the pointer; what was done to the others stays to be seen.
-        assert running.client.get("/v1/verify").json()["passed"] is (what == "pointer")
+        assert running.client.get("/v1/verify").json()["passed"]
+        assert running.client.get("/readyz").status_code == 200
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads have no priorities of their own here")

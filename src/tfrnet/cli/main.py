@@ -6,6 +6,7 @@ same words, also while the rest is imported.
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import warnings
@@ -20,6 +21,7 @@ from tfrnet.distributed.environment import launched_rank
 def main() -> None:
     """Run the command line; a failure is one line on stderr and an exit code."""
     warnings.showwarning = _show_warning  # type: ignore[assignment]
+    _write_anything()
     try:
         with stopped_alike():
             from tfrnet.cli.app import run_app
@@ -51,6 +53,13 @@ def main() -> None:
     if code == InterruptError.exit_code:  # some versions of typer swallow Ctrl-C
         _fail("interrupted", code)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _write_anything() -> None:
+    """Escape what the encoding of a stream lacks: an id with an emoji is no reason to fail."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _fail(message: str, code: int, error: Exception | None = None) -> None:

@@ -8,6 +8,10 @@ from typing import Any
 _MOST_DIGITS = 100
 
 
+class RepeatedKeyError(ValueError):
+    """An object has a key twice, so readers could disagree on its value."""
+
+
 def parse(text: str | bytes) -> Any:
     """Return the value of a JSON text; a `ValueError` says what is wrong with it.
 
@@ -31,7 +35,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
-                raise ValueError(f"the key {key!r} appears twice")
+                raise RepeatedKeyError(f"the key {key!r} appears twice")
             seen.add(key)
     return found
 

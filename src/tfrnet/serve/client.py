@@ -12,8 +12,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.error import HTTPError, URLError
-from urllib.parse import quote, urlencode, urlsplit
-from urllib.request import Request, urlopen
+from urllib.parse import quote, urlencode, urljoin, urlsplit
+from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from tfrnet.core.errors import InputError, TfrnetError
 
@@ -28,6 +28,13 @@ class ServiceError(TfrnetError):
         self.status = status
 
 
+class _NoRedirects(HTTPRedirectHandler):
+    """Follows nothing: the token and the words of requests are for one host."""
+
+    def redirect_request(self, *asked: Any) -> None:
+        """Return no request."""
+
+
 class Client:
     """Talks to one service."""
 
@@ -35,8 +42,12 @@ class Client:
         if urlsplit(url).scheme not in ("http", "https"):
             raise InputError(f"--url must begin with http:// or https://, but is {url!r}")
         self._url = url.rstrip("/")
+        token = (token or "").strip()  # a file with Windows line ends leaves one at its end
+        if not (token.isascii() and token.isprintable()):
+            raise InputError("the token has characters that no token has; copy it once more")
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._seconds = seconds
+        self._opener = build_opener(_NoRedirects)
 
     def submit(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Send a request: `id`, `examples`, and perhaps `due` and `callback_urls`."""
@@ -101,8 +112,13 @@ class Client:
         headers = self._headers | ({"Content-Type": "application/json"} if data else {})
         request = Request(f"{self._url}{path}", data, headers, method=method)
         try:
-            return urlopen(request, timeout=self._seconds)
+            return self._opener.open(request, timeout=self._seconds)
         except HTTPError as error:
+            if target := error.headers.get("Location") if 300 <= error.code < 400 else None:
+                place = urljoin(request.full_url, target).removesuffix(path)
+                raise ServiceError(
+                    f"{self._url} redirects to {place}; give that as --url", error.code
+                ) from None
             raise ServiceError(_detail(error), error.code) from None
         except (URLError, OSError) as error:
             reason = getattr(error, "reason", error)

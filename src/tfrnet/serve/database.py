@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import stat
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -55,17 +57,23 @@ CREATE TABLE deliveries (
 );
 CREATE INDEX by_time ON deliveries (state, next);
 """
+# One row once it is known whose queue this is. Queues of before have no such table.
+_OWNER = "CREATE TABLE IF NOT EXISTS owner (identity TEXT NOT NULL)"
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 class Database:
     """One connection for all threads, one transaction at a time, one process at a time."""
 
     def __init__(self, path: Path) -> None:
-        files.make_folder(path.parent)
-        path.parent.chmod(0o700)
+        files.make_folder(path.parent, files.PRIVATE_FOLDER)
+        # A folder of the operator's keeps its mode.
+        self.folder = path.parent
+        self.is_open_to_others = bool(path.parent.stat().st_mode & _OTHERS)
         self._lock = threading.RLock()
         self._folder = FolderLock(path.parent)
         try:
+            _make_private(path)
             self._connection = sqlite3.connect(
                 path, check_same_thread=False, isolation_level=None, timeout=10
             )
@@ -78,19 +86,34 @@ class Database:
         except sqlite3.DatabaseError as error:
             self._folder.release()
             raise StateError(f"{path} cannot be used as a queue: {error}") from None
+        except BaseException:
+            self._folder.release()
+            raise
+
+    @property
+    def owner(self) -> str:
+        """The identity of the state that the queue was made for; empty where it is not said."""
+        with self._lock:
+            row = self._connection.execute("SELECT identity FROM owner").fetchone()
+        return str(row["identity"]) if row else ""
+
+    def take_owner(self, identity: str) -> None:
+        """Note which state the queue is for."""
+        with self.transaction() as connection:
+            connection.execute("INSERT INTO owner VALUES (?)", (identity,))
 
     def _prepare(self, path: Path) -> None:
         (found,) = self._connection.execute("PRAGMA user_version").fetchone()
-        if found == FORMAT:
-            return
-        if found:
+        if found not in (0, FORMAT):
             raise StateError(
                 f"{path} has queue format {found}, and this version of tfrnet reads format "
                 f"{FORMAT}; use the version that wrote it"
             )
-        self._connection.executescript(
-            f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version={FORMAT}; COMMIT;"
-        )
+        if not found:
+            self._connection.executescript(
+                f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version={FORMAT}; COMMIT;"
+            )
+        self._connection.execute(_OWNER)
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
@@ -119,3 +142,11 @@ class Database:
         with self._lock:
             self._connection.close()
             self._folder.release()
+
+
+def _make_private(path: Path) -> None:
+    """Make the file, and the logs that SQLite puts beside it with the same mode, its owner's."""
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, files.PRIVATE))
+    for each in (path, *(path.with_name(f"{path.name}-{log}") for log in ("wal", "shm"))):
+        if each.exists() and each.stat().st_mode & _OTHERS:
+            each.chmod(files.PRIVATE)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 import traceback
+import warnings
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO
 
-from tfrnet.core.errors import TfrnetError
+from tfrnet.core.errors import TfrnetError, TfrnetWarning
 
 
 class Log:
@@ -34,3 +36,16 @@ class Log:
         if isinstance(error, TfrnetError):
             facts["detail"] = str(error)
         self.say(event, error=type(error).__name__, where=where, **facts)
+
+    def warn(self, detail: str) -> None:
+        """Write what an operator should know, though the work goes on."""
+        self.say("warning", level="warning", detail=detail)
+
+    def take_warnings(self) -> None:
+        """Write down the warnings of this process from now on, as the command line shows them."""
+
+        def write(message: Warning | str, category: type[Warning], *rest: Any) -> None:
+            if issubclass(category, TfrnetWarning) or os.environ.get("TFRNET_DEBUG"):
+                self.warn(str(message))
+
+        warnings.showwarning = write  # type: ignore[assignment]

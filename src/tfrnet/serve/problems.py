@@ -79,6 +79,8 @@ def problem_of(error: BaseException) -> Problem:
             return busy("the state cannot be used at the moment; the service's log says why")
         case RequestValidationError():
             return Problem(400 if _is_no_json(error) else 422, _first_fault(error))
+        case HTTPException(__cause__=Problem() as problem):  # ours, met while a body was read
+            return problem
         case HTTPException():
             return Problem(error.status_code, _said(error.status_code), error.headers)
     return Problem(500, "something went wrong in the service; its log says what")

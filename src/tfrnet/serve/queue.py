@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tfrnet.core.errors import InputError
+from tfrnet.core.errors import InputError, StateError
 from tfrnet.data.requests import Request, parse_request
 from tfrnet.serve.database import Database
 from tfrnet.serve.vault import Vault
@@ -111,6 +111,24 @@ class Queue:
         self._announce = announce
         self._now = now
 
+    def refuse_other_state(self, identity: str, is_its: Callable[[str, Request], bool]) -> None:
+        """Raise if the queue was made for another state than the one with this identity.
+
+        A queue of before does not say whose it is, but what waits in it may: `is_its` tells whether
+        a digest of a request is the state's. Then it takes on the identity.
+        """
+        owner = self._database.owner
+        waiting = [] if owner else self._unended()
+        if (owner or identity) != identity or not all(
+            is_its(entry.digest, self.words(entry)) for entry in waiting
+        ):
+            raise StateError(
+                f"the queue in {self._database.folder} is that of another state; give this state's "
+                "own, or a new folder, with --queue"
+            )
+        if not owner:
+            self._database.take_owner(identity)
+
     # Reading
 
     def find(self, name: str) -> Entry:
@@ -170,6 +188,12 @@ class Queue:
         """Return the oldest request that may be worked on."""
         rows = self._database.read(f"SELECT * FROM requests WHERE {_TO_DO} ORDER BY number LIMIT 1")
         return _entry(rows[0]) if rows else None
+
+    def _unended(self) -> list[Entry]:
+        rows = self._database.read(
+            "SELECT * FROM requests WHERE state IN ('pending', 'in_progress')"
+        )
+        return [_entry(row) for row in rows]
 
     def under_way(self) -> list[Entry]:
         """Return the requests that a process was working on."""
@@ -269,17 +293,17 @@ class Queue:
 
     # A request's way
 
-    def approve(self, name: str, by: str) -> Entry:
-        """Let a request be worked on."""
+    def approve(self, name: str, by: str | None) -> Entry:
+        """Let a request be worked on. Without tokens it is not known by whom, so by None."""
         entry = self.find(name)
-        if entry.submitted_by and entry.submitted_by == by:
+        if by is not None and entry.submitted_by == by:
             raise ConflictError("a request must be approved by somebody other than its sender")
         return self._move(
             name,
             "approved",
             "state = 'pending' AND approval = 'waiting'",
             approval="given",
-            decided_by=by,
+            decided_by=by or "",
         )
 
     def deny(self, name: str, by: str, reason: str) -> Entry:
@@ -371,7 +395,8 @@ class Queue:
         row = connection.execute("SELECT * FROM requests WHERE id = ?", (name,)).fetchone()
         if row is None:
             raise UnknownRequestError
-        waits = "" if row["approval"] != "waiting" else ", waiting for approval"
+        is_held = row["state"] == "pending" and row["approval"] == "waiting"
+        waits = ", waiting for approval" if is_held else ""
         raise ConflictError(f"the request is {row['state']}{waits}, so this cannot be done now")
 
 

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    model_validator,
+)
 
 from tfrnet.data.requests import MAX_ID_LENGTH
 from tfrnet.serve.queue import Approval, State
@@ -23,6 +31,16 @@ def _refuse(value: Any) -> Any:
 # What clients may name, as long as they ask for nothing by it.
 Nothing = Annotated[float, AfterValidator(_refuse)]
 Empty = Annotated[list[Any] | dict[str, Any] | None, AfterValidator(_refuse)]
+
+
+def _refuse_numbers(value: Any) -> Any:
+    """Raise at what could be seconds or milliseconds since some day."""
+    if not (isinstance(value, str) and re.match(r"\d{4}-", value)):
+        raise ValueError("write it as in 2026-11-03T17:00:00Z")
+    return value
+
+
+Moment = Annotated[datetime, BeforeValidator(_refuse_numbers)]
 
 
 class _Strict(BaseModel):
@@ -57,7 +75,7 @@ class RequestIn(_Strict):
         min_length=1, max_length=MAX_ID_LENGTH, description="Yours; the same id is done once."
     )
     examples: list[ExampleIn] = Field(min_length=1, max_length=10_000)
-    due: datetime | None = Field(None, description="Deadline; a month from now without it.")
+    due: Moment | None = Field(None, description="Deadline; a month from now without it.")
     callback_urls: list[Annotated[str, Field(max_length=2000)]] = Field(
         default_factory=list, max_length=5, description="Told when the request has ended."
     )
@@ -108,7 +126,7 @@ class DenyIn(_Strict):
 class RollbackIn(_Strict):
     """Where to return to."""
 
-    to: int = Field(ge=0, description="A generation that is kept.")
+    to: int = Field(strict=True, ge=0, description="A generation that is kept.")
 
 
 class RollbackOut(BaseModel):

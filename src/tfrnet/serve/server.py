@@ -102,6 +102,14 @@ class Connection(H11Protocol):
             self.transport.write(_last_words(400, "this is not HTTP, or its headers are too large"))
         self.transport.close()
 
+    def shutdown(self) -> None:
+        """End after the answer under way; whoever is still sending is not waited for."""
+        if self.cycle is not None and self.cycle.more_body and not self.cycle.response_started:
+            self.transport.write(_last_words(503, "the service is stopping"))
+            self.transport.close()
+        else:
+            super().shutdown()
+
     def on_response_complete(self) -> None:
         """Go on to the next request on the connection."""
         self._wait(None)

@@ -33,6 +33,7 @@ from tfrnet.serve.vault import Vault, key_in
 from tfrnet.serve.webhooks import Addresses, Deliveries
 from tfrnet.serve.worker import Worker
 from tfrnet.session import Session
+from tfrnet.state.digests import is_digest_of
 from tfrnet.state.manifest import Manifest
 from tfrnet.state.store import StateStore
 
@@ -160,10 +161,21 @@ class Primary:
         self.session = session
         folder = options.queue_folder or Path(f"{service.folder}-service")
         self._database = Database(folder / "queue.sqlite")
+        if self._database.is_open_to_others:
+            service.log.warn(f"{folder} is open to other users; 'chmod go= {folder}' closes it")
         vault = Vault(options.key_file or folder / "key")
         self.queue = Queue(
             self._database, vault, options.approve, options.most_queued, self._announce
         )
+        store = session.store
+        try:
+            self.queue.refuse_other_state(
+                store.identity,
+                lambda digest, request: is_digest_of(digest, request, store.key()),
+            )
+        except BaseException:
+            self._database.close()
+            raise
         addresses = Addresses(options.webhook_hosts)
         self._deliveries = Deliveries(
             self._database,

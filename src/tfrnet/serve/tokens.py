@@ -16,10 +16,13 @@ from typing import Literal
 
 from tfrnet.core import files
 from tfrnet.core.errors import InputError
+from tfrnet.core.text import is_printable
+from tfrnet.data.requests import MAX_ID_LENGTH
 
 Scope = Literal["submit", "approve", "read", "complete", "admin"]
 SCOPES: tuple[Scope, ...] = ("submit", "approve", "read", "complete", "admin")
 _PREFIX = "tfr_"
+_MOST_DAYS = 36_500
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,24 @@ class TokenFile:
 
 def read_tokens(path: Path) -> list[Token]:
     """Read the tokens of a file."""
+    tokens = _tokens_in(path)
+    for number, token in enumerate(tokens, start=1):
+        if problem := _problem_of_name(token.name):
+            raise InputError(f"{path}: the name of token {number} {problem}; revoke it")
+    return tokens
+
+
+def _problem_of_name(name: object) -> str:
+    """Return what is wrong with a name, or nothing. The rules are those for ids of requests."""
+    if not isinstance(name, str) or not name.strip():
+        return "is empty"  # and nobody could be told from anybody by it
+    if not is_printable(name):
+        return "has characters that cannot be printed"
+    return f"is longer than {MAX_ID_LENGTH} characters" if len(name) > MAX_ID_LENGTH else ""
+
+
+def _tokens_in(path: Path) -> list[Token]:
+    """Read the tokens of a file, whatever their names."""
     try:
         values = json.loads(path.read_text())["tokens"]
         tokens = [Token(**value | {"scopes": tuple(value["scopes"])}) for value in values]
@@ -96,6 +117,10 @@ def read_tokens(path: Path) -> list[Token]:
 
 def add_token(path: Path, name: str, scopes: Sequence[str], days: int | None) -> str:
     """Make a token, keep its hash in the file, and return it: it cannot be had again."""
+    if problem := _problem_of_name(name):
+        raise InputError(f"the token's name {problem}")
+    if days is not None and days > _MOST_DAYS:
+        raise InputError(f"--days is at most {_MOST_DAYS}, a hundred years")
     unknown = sorted(set(scopes) - set(SCOPES))
     if unknown or not scopes:
         raise InputError(
@@ -114,7 +139,7 @@ def add_token(path: Path, name: str, scopes: Sequence[str], days: int | None) ->
 
 def revoke_token(path: Path, name: str) -> None:
     """Take a token out of the file."""
-    known = read_tokens(path)
+    known = _tokens_in(path)  # also one whose name would not do now
     kept = [token for token in known if token.name != name]
     if len(kept) == len(known):
         raise InputError(f"{path} has no token named {name!r}")

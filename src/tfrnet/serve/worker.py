@@ -17,13 +17,17 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from tfrnet.core.errors import InputError, StateError
+from tfrnet.data.requests import Request
 from tfrnet.serve.queue import ConflictError, Entry, Queue
+from tfrnet.serve.soundness import Soundness
 from tfrnet.session import Session
 
 # How long to wait before a state that could not be written is tried again.
 _FIRST_WAIT, _LONGEST_WAIT = 1.0, 60.0
 
 _LAST_MOMENTS = 2.0
+
+_UNSOUND = "the state failed a check, so nothing more is written; the service's log says why"
 
 # Where processors are short, completions get about twice the time that the request in hand gets.
 _NICE = 3
@@ -73,9 +77,15 @@ class Worker:
         self._wait = 0.0
         self._patience = _FIRST_WAIT
         self._has_lost_track = False  # of the request in hand
-        self.problem = ""  # what keeps it from working, for whoever asks if it is ready
+        self._problem = ""
         settle(session, queue)
+        self._soundness = Soundness(session.store)
         self._thread = threading.Thread(target=self._run, name="requests", daemon=True)
+
+    @property
+    def problem(self) -> str:
+        """What keeps it from working, for whoever asks if it is ready; or nothing."""
+        return _UNSOUND if self._soundness.is_in_doubt else self._problem
 
     def start(self) -> None:
         """Begin."""
@@ -86,11 +96,20 @@ class Worker:
         with self._changed:
             self._changed.notify()
 
+    def doubt(self) -> None:
+        """Write nothing more until the state has passed a check."""
+        self._soundness.doubt()
+        self.wake()
+
     def rollback(self, generation: int) -> Future[int]:
         """Return to a kept generation, after the request in hand."""
 
         def task() -> int:
-            self._session.rollback(generation)
+            self._soundness.check()
+            try:
+                self._session.rollback(generation)
+            finally:
+                self._soundness.take_note()
             self._take_over()
             return self._session.store.generation
 
@@ -145,22 +164,28 @@ class Worker:
             tasks, self._tasks = self._tasks, []
         for task, done in tasks:
             _do(task, done)
-        if not tasks and (entry := self._queue.next()):
+        if tasks:
+            return True
+        if self._soundness.is_in_doubt:
+            self._soundness.check()
+        elif entry := self._queue.next():
             self._work(entry)
         return True
 
     def _may_work(self) -> bool:
         if self._wait:
             return False
+        if self._soundness.is_in_doubt:
+            return True  # to check it
         if self._has_lost_track:
             self._take_over()
             settle(self._session, self._queue)
-            self._has_lost_track, self.problem = False, ""
+            self._has_lost_track, self._problem = False, ""
         return self._queue.next() is not None
 
     def _hold_up(self, problem: str) -> None:
         """Try again after a while, and after a longer one if that does not help."""
-        self.problem = problem
+        self._problem = problem
         self._wait = self._patience
         self._patience = min(2 * self._patience, _LONGEST_WAIT)
 
@@ -171,6 +196,7 @@ class Worker:
 
     def _work(self, entry: Entry) -> None:
         """Apply one request, and say how it ended; what cannot be written now is tried again."""
+        self._soundness.check()
         try:
             entry = self._queue.begin(entry.id, self._session.store.lines)
         except ConflictError:
@@ -179,12 +205,9 @@ class Worker:
             request = self._queue.words(entry)
             if self._session.is_applied(request) or self._session.was_rejected(request):
                 # By the command line, or before this queue was there.
-                entry = replace(entry, ledger_lines=0, digest=self._known_digest(entry.id))
+                entry = replace(entry, ledger_lines=0)
             else:
-                received = datetime.fromtimestamp(entry.received, UTC).isoformat(timespec="seconds")
-                self._session.forget(
-                    request, lambda stage: self._stage(entry.id, stage), received=received
-                )
+                self._forget(entry, request)
         except Abandoned:
             self._queue.put_back(entry.id, "the service was stopped")
         except InputError as error:
@@ -202,21 +225,31 @@ class Worker:
                 # What it says could repeat words of the request.
                 self._queue.end(entry.id, "failed", f"unexpected {type(error).__name__}", None)
         else:
-            self.problem, self._patience = "", _FIRST_WAIT
+            self._problem, self._patience = "", _FIRST_WAIT
             self._finish(entry)
 
-    def _known_digest(self, name: str) -> str:
-        history = self._session.store.history
-        return history.applied.get(name) or history.rejected[name]
+    def _forget(self, entry: Entry, request: Request) -> None:
+        received = datetime.fromtimestamp(entry.received, UTC).isoformat(timespec="seconds")
+        try:
+            self._session.forget(
+                request, lambda stage: self._stage(entry.id, stage), received=received
+            )
+        finally:
+            self._soundness.take_note()
 
     def _stage(self, name: str, stage: str) -> None:
         if self._abandon.is_set():
             raise Abandoned
+        self._soundness.glance()
         self._watcher.stage(name, stage)
 
     def _finish(self, entry: Entry) -> None:
-        told = applied(self._session, entry)
-        assert told is not None
+        history = self._session.store.history
+        # The queue of an earlier version may have a digest that was made in another way.
+        digest = history.applied.get(entry.id) or history.rejected.get(entry.id, entry.digest)
+        told = applied(self._session, replace(entry, digest=digest))
+        if told is None:
+            raise StateError("the ledger does not say what became of a request")
         self._take_over()
         # Last: whoever reads that a request has ended finds everything else done.
         self._watcher.applied(told)

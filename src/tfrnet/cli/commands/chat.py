@@ -27,6 +27,8 @@ def command(
     With a state you see the untouched and the unlearned model side by side; each remembers its own
     answers. An empty line or Ctrl-D ends. Lines can also come from a pipe.
     """
+    if sys.stdin is None:
+        raise InputError("'tfrnet chat' reads what you say from standard input, which is closed")
     output = Output(as_json)
     with asked_model(
         state, untouched, generation, model, dtype, device, trust_remote_code, output

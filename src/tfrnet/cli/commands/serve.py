@@ -110,6 +110,11 @@ def command(
     Meanwhile completions go on with the last committed mask. Stop it with Ctrl-C or SIGTERM; the
     same command continues. See docs/service.md.
     """
+    from tfrnet.serve.log import Log
+
+    # First: reading the data may warn of something.
+    log = Log()
+    log.take_warnings()
     session_options = opt.SessionOptions(
         retain=retain,
         state=state,
@@ -133,7 +138,6 @@ def command(
     given = read_material(session_options, [])
     try:
         from tfrnet.serve.gate import Limits
-        from tfrnet.serve.log import Log
         from tfrnet.serve.server import bound_socket, make_server, run
         from tfrnet.serve.service import ServiceOptions
         from tfrnet.serve.tokens import read_tokens
@@ -148,7 +152,7 @@ def command(
         )
     if tokens:
         read_tokens(tokens)
-    output = Output(as_json=False)
+    output = _LoggedOutput(log)
     service_options = ServiceOptions(
         name=name,
         approve=approve,
@@ -166,7 +170,6 @@ def command(
         limits=Limits(body=max_body, rate=rate, burst=max(1, round(3 * rate))),
     )
     listening = bound_socket(host, port)
-    log = Log()
     if follow:
         from tfrnet.serve.service import open_replica
         from tfrnet.state.store import StateStore
@@ -186,6 +189,22 @@ def command(
     _greet(output, address, service)
     run(server, listening)
     return 0
+
+
+class _LoggedOutput(Output):
+    """Writes to the log what other commands remark on stderr."""
+
+    def __init__(self, log: Log) -> None:
+        super().__init__(as_json=False)
+        self._log = log
+
+    def note(self, line: str) -> None:
+        """Write a remark down."""
+        warning = line.removeprefix("tfrnet: warning: ")
+        if warning != line:
+            self._log.warn(warning)
+        else:
+            self._log.say("note", detail=line)
 
 
 def _primary(

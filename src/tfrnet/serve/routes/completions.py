@@ -9,12 +9,12 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from tfrnet.serve.completions import Job, refuse_unknown_model
 from tfrnet.serve.problems import Problem
-from tfrnet.serve.routes.common import TheService, needs
+from tfrnet.serve.routes.common import StrictRoute, TheService, needs
 from tfrnet.serve.schema import ChatIn, CompletionIn
 from tfrnet.serve.service import Service
 from tfrnet.serve.tokens import Token
 
-router = APIRouter(prefix="/v1", tags=["completions"])
+router = APIRouter(prefix="/v1", tags=["completions"], route_class=StrictRoute)
 
 GENERATION_HEADER = "X-Tfrnet-Generation"
 

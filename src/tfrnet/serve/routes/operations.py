@@ -12,21 +12,15 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from tfrnet.serve.problems import busy
-from tfrnet.serve.routes.common import TheService, needs
+from tfrnet.serve.routes.common import StrictRoute, TheService, needs, page_headers
 from tfrnet.serve.tokens import Token
 
-router = APIRouter(tags=["operations"])
+router = APIRouter(tags=["operations"], route_class=StrictRoute)
 
 Reader = Annotated[Token, needs("read")]
 
 # The page runs its own script and asks nobody but this service.
-_POLICY = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'unsafe-inline'; style-src "
-    "'unsafe-inline'; img-src data:; connect-src 'self'; form-action 'none'; base-uri 'none'; "
-    "frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-}
+_OWN_SCRIPT = page_headers("script-src 'unsafe-inline'; connect-src 'self'; ")
 
 
 @router.get("/healthz", summary="Is the process alive")
@@ -52,7 +46,7 @@ def metrics(service: TheService, caller: Reader) -> Response:
 @router.get("/", response_class=HTMLResponse, include_in_schema=False)
 async def dashboard() -> HTMLResponse:
     """Return the dashboard; what it shows it asks for with the reader's own token."""
-    return HTMLResponse(_page("dashboard.html"), headers=_POLICY)
+    return HTMLResponse(_page("dashboard.html"), headers=_OWN_SCRIPT)
 
 
 @router.get("/docs", response_class=HTMLResponse, include_in_schema=False)
@@ -70,7 +64,7 @@ async def docs(request: Request) -> HTMLResponse:
         "<p>The whole description is <a href=openapi.json>openapi.json</a>.</p>"
         f"<table>{''.join(rows)}</table>"
     )
-    return HTMLResponse(text, headers=_POLICY)
+    return HTMLResponse(text, headers=page_headers())
 
 
 @router.get("/openapi.json", include_in_schema=False)

@@ -17,14 +17,21 @@ from tfrnet.audit.figures import Figures
 from tfrnet.core.loss_words import group_words
 from tfrnet.serve.certificates import issue_certificate
 from tfrnet.serve.queue import Entry, State
-from tfrnet.serve.routes.common import MOST, TheService, event_text, needs
+from tfrnet.serve.routes.common import (
+    MOST,
+    StrictRoute,
+    TheService,
+    event_text,
+    needs,
+    page_headers,
+)
 from tfrnet.serve.schema import DenyIn, RequestIn, RequestOut, RequestPage
 from tfrnet.serve.service import Primary, Service, told
-from tfrnet.serve.tokens import Token
+from tfrnet.serve.tokens import ANYBODY, Token
 from tfrnet.state.certificate import certificate_bytes
 from tfrnet.state.certificate_page import certificate_page
 
-router = APIRouter(prefix="/v1", tags=["requests"])
+router = APIRouter(prefix="/v1", tags=["requests"], route_class=StrictRoute)
 
 _DAY = 86400
 # So often a silent stream says that it is still there.
@@ -91,14 +98,15 @@ def certificate(name: str, service: TheService, caller: Reader, page: bool = Fal
     """Return the signed certificate of an applied request, as JSON or as a page for printing."""
     made = issue_certificate(service, name)
     if page:
-        return HTMLResponse(certificate_page(made))
+        return HTMLResponse(certificate_page(made), headers=page_headers())
     return Response(certificate_bytes(made), media_type="application/json")
 
 
 @router.post("/requests/{name:path}/approve", summary="Approve a request")
 def approve(name: str, service: TheService, caller: Approver) -> RequestOut:
     """Let a request be worked on; its sender cannot."""
-    return _done(service, lambda primary: primary.queue.approve(name, caller.name))
+    by = None if caller is ANYBODY else caller.name
+    return _done(service, lambda primary: primary.queue.approve(name, by))
 
 
 @router.post("/requests/{name:path}/deny", summary="Deny a request")

@@ -11,7 +11,7 @@ import tfrnet
 from tfrnet.core.errors import StateError
 from tfrnet.method_state import verify_state
 from tfrnet.serve.problems import Problem
-from tfrnet.serve.routes.common import MOST, TheService, needs
+from tfrnet.serve.routes.common import MOST, StrictRoute, TheService, needs
 from tfrnet.serve.schema import (
     CheckOut,
     HistoryOut,
@@ -24,7 +24,7 @@ from tfrnet.serve.service import Service
 from tfrnet.serve.tokens import Token
 from tfrnet.state.store import StateStore
 
-router = APIRouter(prefix="/v1", tags=["state"])
+router = APIRouter(prefix="/v1", tags=["state"], route_class=StrictRoute)
 
 Reader = Annotated[Token, needs("read")]
 Admin = Annotated[Token, needs("admin")]
@@ -76,7 +76,10 @@ def verify(service: TheService, caller: Reader) -> VerifyOut:
         CheckOut(name=c.name, passed=c.passed, detail=c.detail.replace(folder, "state"))
         for c in verify_state(service.folder)
     ]
-    return VerifyOut(passed=all(check.passed for check in checks), checks=checks)
+    passed = all(check.passed for check in checks)
+    if service.primary and not passed:
+        service.primary.worker.doubt()
+    return VerifyOut(passed=passed, checks=checks)
 
 
 @router.post("/rollback", summary="Return to a generation")
