@@ -38,7 +38,7 @@ def test_the_audit_keeps_to_its_bound_but_where_the_page_says_so() -> None:
     assert {row["facts"] for row in result["rows"]} == {1, 8}
     over = [row for row in result["rows"] if row["ratio"] > result["bound"]]
     assert [(row["id"], row["facts"]) for row in over] == [("capitals-2", 1)]
-    assert "The last of these requests misses that" in DOCUMENT.read_text()
+    assert "The last one misses it" in DOCUMENT.read_text()
 
 
 def test_a_bound_that_does_not_hold_says_so() -> None:

@@ -32,6 +32,8 @@ def test_other_signs_are_no_pattern() -> None:
     assert left("C++ (.*)") == ["The", "We", "No", "In"]
 
 
-def test_a_passage_is_no_answer() -> None:
+def test_a_passage_is_left_out_as_a_whole() -> None:
     request = Request("r", (Example("", "nothing of it", is_text=True),))
     assert without_answers(LINES, request) == LINES
+    passage = Example("", LINES[0].joined, is_text=True)
+    assert without_answers(LINES, Request("r", (passage,))) == LINES[1:]

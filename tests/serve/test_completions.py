@@ -152,7 +152,7 @@ def test_models(client) -> None:
         ({"prompt": [99999]}, 422),
         ({"prompt": [-1]}, 422),
         ({"prompt": PROMPT, "temperature": -1}, 422),
-        ({"prompt": PROMPT, "temperature": float("nan")}, 422),
+        ({"prompt": PROMPT, "temperature": float("nan")}, 400),
         ({"prompt": PROMPT, "max_tokens": 0}, 422),
         ({"prompt": PROMPT, "n": 1000}, 422),
         ({"prompt": ["a"] * 100}, 422),

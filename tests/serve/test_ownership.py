@@ -7,6 +7,7 @@ import json
 import os
 import sqlite3
 import stat
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,6 +37,8 @@ def refused(session: Session, queue: Path) -> str:
     options = ServiceOptions(queue_folder=queue)
     with session, pytest.raises(StateError) as caught:
         open_primary(session, options, Log(io.StringIO()))
+    # Nothing of the service goes on.
+    assert [each.name for each in threading.enumerate() if each.name == "completions"] == []
     return str(caught.value)
 
 

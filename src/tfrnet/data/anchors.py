@@ -50,16 +50,21 @@ def says_something(text: str) -> bool:
 
 
 def without_answers(lines: Sequence[Example], request: Request) -> list[Example]:
-    """Return the lines that name none of a request's answers."""
+    """Return the lines that name none of a request's answers and are none of its passages."""
     named = [re.compile(rf"(?<!\w){re.escape(answer)}(?!\w)") for answer in _answers(request)]
+    passages = {each.joined.strip().casefold() for each in request.examples if each.is_text}
     return [
-        line for line in lines if not any(each.search(line.joined.casefold()) for each in named)
+        line
+        for line in lines
+        if line.joined.strip().casefold() not in passages
+        and not any(each.search(line.joined.casefold()) for each in named)
     ]
 
 
 def _answers(request: Request) -> Iterator[str]:
     for example in request.examples:
-        yield example.answer.strip().casefold()
+        if not example.is_text:
+            yield example.answer.strip().casefold()
 
 
 def _first_words(text: str) -> str:

@@ -279,7 +279,11 @@ def open_primary(session: Session, options: ServiceOptions, log: Log) -> Service
         options,
         log,
     )
-    service.primary = Primary(service, session)
+    try:
+        service.primary = Primary(service, session)
+    except BaseException:
+        service.engine.stop(0)
+        raise
     log.say("ready", role="primary", generation=store.generation, versions=versions())
     return service
 
