@@ -282,7 +282,7 @@ def open_primary(session: Session, options: ServiceOptions, log: Log) -> Service
     try:
         service.primary = Primary(service, session)
     except BaseException:
-        service.engine.stop(0)
+        service.engine.stop(options.grace)
         raise
     log.say("ready", role="primary", generation=store.generation, versions=versions())
     return service
