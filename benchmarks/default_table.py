@@ -122,6 +122,11 @@ def mean(rows: Sequence[Row], name: str, form: str = ".0f") -> str:
     return format(fmean(row[name] for row in rows), form)
 
 
+def both(rows: Sequence[Row]) -> str:
+    """Return what is forgotten and what is kept, as text."""
+    return f"({mean(rows, 'forgetting')}, {mean(rows, 'keeping')})"
+
+
 def lost_accuracy(row: Row) -> float:
     """Return held-out accuracy after the last request less that before the first."""
     first, last = row["checkpoints"][0], row["checkpoints"][-1]

@@ -12,6 +12,7 @@ from statistics import fmean
 from benchmarks.default_table import (
     STREAMS,
     Row,
+    both,
     distance,
     lost_accuracy,
     mean,
@@ -57,7 +58,7 @@ def streams_table() -> str:
     for stream, name, own in variants():
         lines.append(
             (
-                *(stream, name, f"{mean(own, 'honest', '.1f')} {_both(own)}"),
+                *(stream, name, f"{mean(own, 'honest', '.1f')} {both(own)}"),
                 *(mean(own, "not_yet"), f"{fmean(map(lost_accuracy, own)):+.1f}"),
                 f"x{mean(own, 'fresh_ratio', '.2f')}",
                 f"x{fmean(row['guard_last'] / row['guard_first'] for row in own):.2f}",
@@ -146,10 +147,6 @@ def drift(row: Row) -> float:
 def log_odds(loss: float) -> float:
     """Return the log-odds of an answer with this loss."""
     return -math.log(math.expm1(max(loss, _STORED)))
-
-
-def _both(rows: list[Row]) -> str:
-    return f"({mean(rows, 'forgetting')}, {mean(rows, 'keeping')})"
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ def main() -> None:
     parser.add_argument("--fall", type=float, required=True, help="memory_fall")
     parser.add_argument("--data-dir", type=Path, required=True)
     parser.add_argument("--seed", type=int, default=1000)
-    parser.add_argument("--requests", type=int, default=100)
+    parser.add_argument("--requests", type=int, default=50)
     parser.add_argument("--request-size", type=int, default=2)
     options = parser.parse_args()
     torch.set_num_threads(1)

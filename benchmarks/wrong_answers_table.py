@@ -11,6 +11,7 @@ from statistics import fmean
 from benchmarks.default_table import (
     STREAMS,
     Row,
+    both,
     distance,
     losses,
     lost_accuracy,
@@ -51,7 +52,7 @@ def report_table(variants: Mapping[str, Sequence[Row]], oracles: Sequence[Row]) 
         pairs = [(row["checkpoints"][-1], known[row["seed"]]) for row in own]
         lines.append(
             (
-                *(name, f"{mean(own, 'honest', '.1f')} {_both(own)}", mean(own, "not_yet")),
+                *(name, f"{mean(own, 'honest', '.1f')} {both(own)}", mean(own, "not_yet")),
                 f"{fmean(map(lost_accuracy, own)):+.1f}",
                 f"x{mean(own, 'fresh_ratio', '.2f')}",
                 mean(own, "nats_after", ".1f"),
@@ -72,7 +73,7 @@ def own_text_table(variants: Mapping[str, Mapping[str, Sequence[Row]]]) -> str:
     """Return a line for each stream and variant: what is kept with and without retain data."""
     lines = [
         (
-            *(stream, name, f"{mean(own[stream], 'honest', '.1f')} {_both(own[stream])}"),
+            *(stream, name, f"{mean(own[stream], 'honest', '.1f')} {both(own[stream])}"),
             mean(own[stream], "not_yet"),
             f"{fmean(map(lost_accuracy, own[stream])):+.1f}",
             f"x{mean(own[stream], 'fresh_ratio', '.2f')}",
@@ -107,10 +108,6 @@ def report_variants() -> dict[str, list[Row]]:
         "not used": of(read_cells("witness"), "h0", _STREAM),
         "median": reported(read_cells("wrong-answers"), CHOSEN, _STREAM),
     }
-
-
-def _both(rows: Sequence[Row]) -> str:
-    return f"({mean(rows, 'forgetting')}, {mean(rows, 'keeping')})"
 
 
 def _each(rows: Sequence[Row], name: str, form: str) -> str:

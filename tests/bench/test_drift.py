@@ -8,6 +8,7 @@ from statistics import fmean
 
 from benchmarks import drift_table as tables
 from benchmarks.default_table import STREAMS, mean, of, read_cells
+from benchmarks.limits_table import came_back
 from benchmarks.repair_table import cells
 from tfrnet_bench.constants import FIRST_TUNING_SEED
 
@@ -62,12 +63,6 @@ def test_a_long_stream_is_of_a_tuning_seed_and_all_accepted() -> None:
     assert sorted(row["memory_fall"] for row in rows) == [0, 0.1]
     assert all(row["seed"] >= FIRST_TUNING_SEED for row in rows)
     assert all(row["accepted"] == row["checkpoints"][-1]["request"] == 50 for row in rows)
-
-
-def came_back(row: tables.Row) -> float:
-    """Return by how much requests 1 to 5 are right more often in the end."""
-    first, last = row["checkpoints"][1], row["checkpoints"][-1]
-    return fmean(last["by_request"][:5]) - fmean(first["by_request"][:5])
 
 
 def test_the_drift_on_openbookqa_is_what_was_measured() -> None:

@@ -122,7 +122,7 @@ def open_session(
         *cautions(requests, session.unlearner.retain, session.unlearner.holdable, is_checked),
         *small_groups([*(given.retain or ()), *(given.guard or ())], session.unlearner.guard),
     ]:
-        output.note(f"tfrnet: warning: {line}")
+        output.warn(line)
     return session
 
 

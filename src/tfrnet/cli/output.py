@@ -56,6 +56,10 @@ class Output:
         """Print a remark on stderr."""
         self.notes.print(printable(line), markup=False)
 
+    def warn(self, line: str) -> None:
+        """Print a warning on stderr."""
+        self.note(f"tfrnet: warning: {line}")
+
     def table(self, table: Table) -> None:
         """Print a table for a person."""
         if not self.as_json:

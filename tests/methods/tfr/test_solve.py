@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests import tiny
-from tfrnet import Example, Request, TFRConfig, TFRNet
+from tfrnet import Example, InputError, Request, TFRConfig, TFRNet
 from tfrnet.data.examples import Encoded, encode
 from tfrnet.method_state import verify_state
 from tfrnet.methods.tfr.steps.margins import (
@@ -337,3 +337,16 @@ def test_the_time_of_a_request_is_told_by_what_it_went_to():
         *("score", "guard_gradients", "margins", "retain_loss", "solve", "guard", "forget_loss")
     }
     assert 0.7 * total < sum(seconds.values()) <= total + 0.001
+
+
+def test_a_state_of_another_model_is_refused_and_the_present_one_stays(tmp_path):
+    other = TFRNet(tiny.make_model("gpt2"), tiny.make_tokenizer(), RETAIN, CONFIG)
+    other.save(str(tmp_path / "other.safetensors"))
+    net = make_net()
+    (request,) = tiny.requests(1)
+    net.forget(request)
+    before = net.state.digest()
+    with pytest.raises(InputError, match="is not a state of this model"):
+        net.load(str(tmp_path / "other.safetensors"))
+    assert net.state.digest() == before
+    assert net.requests_seen == 1

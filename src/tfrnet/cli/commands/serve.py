@@ -200,11 +200,11 @@ class _LoggedOutput(Output):
 
     def note(self, line: str) -> None:
         """Write a remark down."""
-        warning = line.removeprefix("tfrnet: warning: ")
-        if warning != line:
-            self._log.warn(warning)
-        else:
-            self._log.say("note", detail=line)
+        self._log.say("note", detail=line)
+
+    def warn(self, line: str) -> None:
+        """Write a warning down."""
+        self._log.warn(line)
 
 
 def _primary(

@@ -18,7 +18,7 @@ import torch
 from tfrnet.core.team import Tensors
 from tfrnet.data.examples import Encoded
 from tfrnet.methods.tfr.scoring import ScoreOptions
-from tfrnet.methods.tfr.steps.levels import answer_of
+from tfrnet.methods.tfr.steps.levels import answer_of, prompt_of
 from tfrnet.methods.tfr.steps.neighbours import of_all
 from tfrnet.methods.tfr.steps.symbols import digits_of, nearly_same, with_other_digits
 from tfrnet.models.forward import Batch, answer_logits, fitting_length
@@ -100,12 +100,12 @@ class Writer:
         prompt of the request is among them, and no answer tells one of the request's.
         """
         each = round(_SPARE * count / max(1, len(numbers))) + 1
-        asked = {example.ids[: example.answer_start] for example in request}
+        asked = {prompt_of(example) for example in request}
         starts: dict[Ids, int] = {}
         # By turns, so that every example has about as many.
         for turn in range(each):
             for example in numbers:
-                prompt = example.ids[: example.answer_start]
+                prompt = prompt_of(example)
                 other = with_other_digits(prompt, self.tokenizer, turn)
                 if other and other not in asked:
                     # A sum may have a digit more.
@@ -138,7 +138,7 @@ class Writer:
             for token in own
         ]
         texts = self._continued(
-            [(*example.ids[: example.answer_start], token) for example, token in begun],
+            [(*prompt_of(example), token) for example, token in begun],
             [example.answer_length - 1 for example, _ in begun],
         )
         return [
