@@ -35,7 +35,7 @@ from tfrnet.data.protocol import Sizes, Split, make_split
 from tfrnet.data.sampling import sample_indices
 from tfrnet.data.sources import Source
 from tfrnet.data.tasks import find_task
-from tfrnet.data.tofu import Template, TofuRow, tofu_prompt
+from tfrnet.data.tofu import SIZES, Template, TofuRow, tofu_prompt
 from tfrnet.demo import corpus
 from tfrnet.evaluation.attacking.subject import AttackOptions, Subject
 from tfrnet.evaluation.evaluator import Evaluator
@@ -52,7 +52,7 @@ from tfrnet.models.own_text import write_own_text
 from tfrnet.unlearner import Unlearner
 from tfrnet_bench.constants import FIRST_TUNING_SEED
 from tfrnet_bench.run.plan import TofuSizes
-from tfrnet_bench.run.tofu_stream import make_tofu_stream
+from tfrnet_bench.run.tofu_stream import TofuStream, make_tofu_stream
 
 Row = dict[str, Any]
 _KEPT = (
@@ -63,6 +63,7 @@ _FRESH = 64
 _SAID = 16
 # How much of TOFU's retain data a method is given; what is measured is never among it.
 _TOFU = {"tofu": 480, "tofu-all": 3000, "tofu-given": 3000}
+_KNOWS_TOFU = {"qa": "smollm2-tofu-full", "chat": "smollm2-tofu-chat-full"}
 _DEMO = "demo:"
 
 
@@ -78,6 +79,7 @@ def main() -> None:
     parser.add_argument("--heldout", type=int, default=100)
     parser.add_argument("--tofu-rows", type=int)
     parser.add_argument("--tofu-template", choices=get_args(Template), default="qa")
+    parser.add_argument("--tofu-forget", choices=tuple(SIZES), default="10")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--device", default="auto")
@@ -337,18 +339,17 @@ def measure(loaded: LoadedModel, split: Split, batch_size: int) -> Row:
 
 
 def _tofu(settings: Row, task: str, seed: int) -> Row:
-    loaded = _model("smollm2-tofu-full")
-    sizes = TofuSizes(
-        requests=_options.requests,
-        rows=_options.tofu_rows,
-        retain=_TOFU[task],
-        template=_options.tofu_template,
+    loaded = _model(settings.get("oracle") or _KNOWS_TOFU[_options.tofu_template])
+    sizes = TofuSizes(requests=_options.requests, rows=_options.tofu_rows, retain=_TOFU[task]).on(
+        _options.tofu_forget, _options.tofu_template
     )
 
     def example(row: TofuRow) -> Example:
         return Example(tofu_prompt(row.question, loaded.tokenizer, sizes.template), row.answer)
 
     stream = make_tofu_stream(Source("folder", _options.data_dir), sizes)
+    if "oracle" in settings:
+        return _measure_tofu(loaded, stream)
     retain, guard = stream.retain(seed, loaded.tokenizer)
     if task == "tofu-given":
         retain += [example(row) for row in stream.sets["retain"]]
@@ -366,13 +367,15 @@ def _tofu(settings: Row, task: str, seed: int) -> Row:
             if time.time() > _deadline - 100:
                 break
         going.measure_fresh()
-        evaluator = Evaluator(loaded, 4 * _options.batch_size)
-        options = sizes.options
-        tofu = evaluate_tofu(evaluator, stream.sets, options)
-        privacy = evaluate_privacy(evaluator, stream.members, stream.non_members, options)
-        result = going.result()
+        return _measure_tofu(loaded, stream) | going.result()
     finally:
         going.net.detach()
+
+
+def _measure_tofu(loaded: LoadedModel, stream: TofuStream) -> Row:
+    evaluator, sizes = Evaluator(loaded, 4 * _options.batch_size), stream.sizes
+    tofu = evaluate_tofu(evaluator, stream.sets, sizes.options)
+    privacy = evaluate_privacy(evaluator, stream.members, stream.non_members, sizes.options)
     said = [
         {"question": row.question, "answer": row.answer, "said": figures["generated"][:200]}
         for row, figures in list(zip(stream.sets["forget"], tofu.rows["forget"], strict=True))[::25]
@@ -380,10 +383,13 @@ def _tofu(settings: Row, task: str, seed: int) -> Row:
     return {
         "utility": tofu.model_utility,
         "sets": {name: dict(values) for name, values in tofu.sets.items()},
+        "truth_ratio_forms": tofu.to_dict()["truth_ratio_forms"],
+        # What Forget Quality compares with a retrained model's.
+        "truth_ratios": [float(f"{ratio:.7g}") for ratio in tofu.truth_ratios()],
         "privacy": privacy.to_dict(),
         "said": said,
         "sizes": asdict(sizes),
-    } | result
+    }
 
 
 def _demo(settings: Row, task: str, seed: int) -> Row:
@@ -457,10 +463,14 @@ def line_of(row: Row) -> str:
     if "error" in row:
         return f"{head} ERROR {row['error'][-900:]}"
     tail = (
-        f"fresh x{row['fresh_ratio']:.2f} ({row['fresh_loss'][0]:.3f}) "
-        f"guard {row['guard_first']:.3f}>{row['guard_last']:.3f} "
-        f"{row['accepted']}/{row['requests']} {row['request_seconds']:.1f}s "
-        f"low {row['lowered']} {row['seconds']:.0f}s"
+        f"{row['seconds']:.0f}s"
+        if "outcomes" not in row
+        else (
+            f"fresh x{row['fresh_ratio']:.2f} ({row['fresh_loss'][0]:.3f}) "
+            f"guard {row['guard_first']:.3f}>{row['guard_last']:.3f} "
+            f"{row['accepted']}/{row['requests']} {row['request_seconds']:.1f}s "
+            f"low {row['lowered']} {row['seconds']:.0f}s"
+        )
     )
     if row["task"] in _TOFU:
         sets = row["sets"]
