@@ -27,6 +27,7 @@ OWN_PAGE = {
     "default-report.jsonl",
     "drift.jsonl",
     "gemma.jsonl",
+    "later-seeds.jsonl",
     "limits.jsonl",
     "long-numbers.jsonl",
     "long-stream.jsonl",
