@@ -35,6 +35,7 @@ OWN_PAGE = {
     "own-symbols.jsonl",
     "paper-map.jsonl",
     "repair.jsonl",
+    "tofu-chat.jsonl",
     "tuned-rivals.jsonl",
     "witness.jsonl",
     "wrong-answers.jsonl",

@@ -1,0 +1,114 @@
+"""The tables of notebook/tofu-chat.md, from the cells of benchmarks.calibrated.
+
+python -m benchmarks.tofu_chat_table
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+
+from benchmarks.default_table import Row, read_cells
+from benchmarks.neighbours_table import table
+from tfrnet.evaluation.metrics.membership import privleak
+from tfrnet.evaluation.metrics.tofu_scores import forget_quality
+from tfrnet.evaluation.privacy import ATTACKS, LEAK_ATTACK
+from tfrnet.evaluation.tofu import FORGET, SETS
+
+UNTOUCHED, ORACLE = "untouched", "oracle"
+METHODS = (UNTOUCHED, ORACLE, "default", "thorough")
+_SHOWN = {"probability": "p", "rouge": "ROUGE"}
+
+
+def rows_of(candidate: str) -> list[Row]:
+    """Return a candidate's cells, by seed."""
+    return [row for row in read_cells("tofu-chat") if row["candidate"] == candidate]
+
+
+def oracle() -> Row:
+    """Return the cell of the model that never saw forget10."""
+    (row,) = rows_of(ORACLE)
+    return row
+
+
+def leak(row: Row) -> float:
+    """Return PrivLeak, signed: 0 where forgotten answers look as unseen as to the oracle."""
+    found = privleak(*(each["privacy"]["auc"][LEAK_ATTACK]["value"] for each in (row, oracle())))
+    assert found.signed is not None
+    return found.signed
+
+
+def quality(row: Row) -> float:
+    """Return Forget Quality, a p-value."""
+    return forget_quality(row["truth_ratios"], oracle()["truth_ratios"]).p_value
+
+
+def of_set(rows: Sequence[Row], name: str, figure: str) -> float:
+    """Return the mean over cells of one figure of a set."""
+    return fmean(row["sets"][name][figure] for row in rows)
+
+
+def sets_table() -> str:
+    """Return a line for each model: probability and ROUGE-L recall of the four sets."""
+    lines = []
+    for name in METHODS:
+        rows = rows_of(name)
+        figures = [of_set(rows, each, figure) for each in SETS for figure in _SHOWN]
+        utility = fmean(row["utility"] for row in rows)
+        lines.append((name, len(rows), *(f"{each:.2f}" for each in figures), f"{utility:.2f}"))
+    sets = [f"{each.replace('_', ' ')} {figure}" for each in SETS for figure in _SHOWN.values()]
+    return table(", ".join(["model", "cells", *sets, "utility"]), lines)
+
+
+def oracle_table() -> str:
+    """Return a line for each model: how far it is from one that never saw the authors."""
+    lines = []
+    for name in METHODS:
+        rows = rows_of(name)
+        forms = [
+            fmean(row["truth_ratio_forms"][form][FORGET] for row in rows)
+            for form in ("geometric", "arithmetic")
+        ]
+        lines.append(
+            (
+                name,
+                " ".join(f"{quality(row):.0e}" for row in rows),
+                " ".join(f"{leak(row):+.0f}" for row in rows),
+                *(f"{each:.2f}" for each in forms),
+                f"{of_set(rows, FORGET, 'extraction_strength'):.2f}",
+                *(
+                    f"{fmean(row['privacy']['auc'][each]['value'] for row in rows):.2f}"
+                    for each in ATTACKS
+                ),
+            )
+        )
+    head = "model, Forget Quality, PrivLeak, truth ratio, arithmetic, extraction"
+    return table(f"{head}, AUC of LOSS, ZLIB, Min-K%, Min-K%++", lines)
+
+
+def requests_table() -> str:
+    """Return a line for each cell: how deep the requests are right after each, and in the end."""
+    lines = []
+    for name in METHODS[2:]:
+        for row in rows_of(name):
+            after = [outcome["forget_loss_after"] for outcome in row["outcomes"]]
+            end = row["forget_loss_end"]
+            quarters = [
+                f"{fmean(after[i : i + 5]):.1f} > {fmean(end[i : i + 5]):.1f}"
+                for i in range(0, 20, 5)
+            ]
+            lines.append(
+                (
+                    *(name, row["seed"], f"{row['accepted']} of {row['requests']}", *quarters),
+                    f"{row['fresh_loss'][0]:.2f} > {row['fresh_loss'][-1]:.2f}",
+                    f"{row['request_seconds']:.0f}",
+                )
+            )
+    head = (
+        "preset, seed, accepted, requests 1 to 5, 6 to 10, 11 to 15, 16 to 20, fresh, s a request"
+    )
+    return table(head, lines)
+
+
+if __name__ == "__main__":
+    print(sets_table(), oracle_table(), requests_table(), sep="\n\n")

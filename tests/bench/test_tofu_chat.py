@@ -1,0 +1,60 @@
+"""The page about TOFU in the chat form holds what its cells say."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from statistics import fmean
+
+from benchmarks import tofu_chat_table as tables
+from tfrnet.methods.tfr.config import TFRConfig
+from tfrnet_bench.constants import FIRST_TUNING_SEED
+
+PAGE = (Path(__file__).parents[2] / "benchmarks" / "notebook" / "tofu-chat.md").read_text()
+UNTOUCHED, ORACLE = (tables.rows_of(name) for name in (tables.UNTOUCHED, tables.ORACLE))
+DEFAULT, THOROUGH = (tables.rows_of(name) for name in ("default", "thorough"))
+
+
+def test_the_tables_are_those_of_the_cells() -> None:
+    assert tables.sets_table() in PAGE
+    assert tables.oracle_table() in PAGE
+    assert tables.requests_table() in PAGE
+
+
+def test_the_cells_are_whole_streams_in_the_chat_form_on_reporting_seeds() -> None:
+    for rows, preset in ((DEFAULT, "default"), (THOROUGH, "thorough")):
+        assert [row["seed"] for row in rows] == [3, 4, 5]
+        assert max(row["seed"] for row in rows) < FIRST_TUNING_SEED
+        for row in rows:
+            assert row["requests"] == 20
+            assert row["sizes"]["template"] == "chat"
+            assert row["settings"] == ({} if preset == "default" else {"preset": preset})
+            assert preset in TFRConfig.presets()
+
+
+def test_the_shares_of_what_is_kept_are_as_told() -> None:
+    (untouched,) = UNTOUCHED
+    known = untouched["sets"]["retain"]["probability"]
+    told = []
+    for rows in (THOROUGH, DEFAULT):
+        told.append(round(100 * tables.of_set(rows, "retain", "probability") / known))
+        told.append(round(100 * fmean(row["utility"] for row in rows) / untouched["utility"]))
+    assert told == [90, 96, 65, 86]
+    assert "keeps 90 % of the retain probability and 96 % of Model Utility" in PAGE
+    assert "the default 65 and 86 %" in PAGE
+
+
+def test_neither_is_like_the_oracle() -> None:
+    for row in (*DEFAULT, *THOROUGH):
+        assert tables.leak(row) < -75
+        assert tables.quality(row) < 1e-8
+    assert tables.leak(ORACLE[0]) == 0
+    assert tables.quality(ORACLE[0]) == 1
+
+
+def test_earlier_authors_come_back_further() -> None:
+    for row in (*DEFAULT, *THOROUGH):
+        end = [fmean(row["forget_loss_end"][i : i + 5]) for i in range(0, 20, 5)]
+        assert all(later > earlier for earlier, later in pairwise(end))
+        assert 1.25 < end[0] < 1.65
+        assert TFRConfig.from_dict({}).memory_rows == 160
