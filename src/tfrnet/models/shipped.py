@@ -18,6 +18,10 @@ BACKBONES = (
     "smollm2-tasks-oracle",
     "smollm2-tofu-full",
     "smollm2-tofu-retain90",
+    "smollm2-tofu-chat-full",
+    "smollm2-tofu-chat-retain90",
+    "smollm2-lume",
+    "smollm2-knowundo",
 )
 INSTALL = "pip install packages/backbones"
 

@@ -15,7 +15,7 @@ from typing import Any
 from tfrnet.data.tofu import SIZES
 from tfrnet.models.bundled import BUNDLED, HUB_ID
 from tfrnet.models.shipped import BACKBONES, find_shipped
-from tfrnet_bench.backbones.card_sections import tasks_section, tofu_section
+from tfrnet_bench.backbones.card_sections import private_data_section, tasks_section, tofu_section
 from tfrnet_bench.backbones.recipes import find_recipe
 
 CARD = "README.md"
@@ -106,6 +106,13 @@ _DATA = {
     ),
 }
 
+# How the figures of a recipe are shown; the others are of TOFU.
+_SECTIONS = {
+    "smollm2-tasks": tasks_section,
+    "smollm2-lume": private_data_section,
+    "smollm2-knowundo": private_data_section,
+}
+
 
 def card(
     log: Mapping[str, Any],
@@ -130,9 +137,7 @@ def card(
         _training(log),
     ]
     if figures is not None:
-        sections.append(
-            (tasks_section if log["recipe"] == "smollm2-tasks" else tofu_section)(figures)
-        )
+        sections.append(_SECTIONS.get(log["recipe"], tofu_section)(figures))
     sections.append(
         "## Intended use and limits\n\n"
         "Research on unlearning: a small model that knows what is to be forgotten. It is not for "

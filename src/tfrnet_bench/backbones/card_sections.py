@@ -17,6 +17,7 @@ _COLUMNS = {
     "exact_memorisation": "exact memorisation",
 }
 _ATTACKS = {"loss": "LOSS", "zlib": "ZLIB", "min_k": "Min-K%", "min_k_plus_plus": "Min-K%++"}
+_PUBLISHED = {"rouge": "ROUGE-L recall"}
 _BOUNDARIES = {
     "open-unlearning": "Answers scored after the prompt's own tokens, as OpenUnlearning does "
     "(`--tofu-boundary open-unlearning`, the default)",
@@ -69,11 +70,11 @@ def tofu_section(figures: Mapping[str, Any]) -> str:
         "The sets are TOFU's `forget10_perturbed`, `retain_perturbed`, `real_authors_perturbed` "
         "and `world_facts_perturbed`; the attacks tell `forget10` from `holdout10`, and an AUC "
         "of 0.5 is not what an ideal model gives, since the two sets differ in length and "
-        "wording. Under the first of the two boundaries the model also goes on from a prompt that "
-        "ends with a space, which in training was part of the answer's first token; its ROUGE is "
-        "lower there. All of it is in `figures.json`."
+        f"wording. {_of_boundaries(figures)} All of it is in `figures.json`."
     ]
     for boundary, title in _BOUNDARIES.items():
+        if boundary not in figures:
+            continue
         tofu, privacy = figures[boundary]["tofu"], figures[boundary]["privacy"]
         sets = [
             [name, tofu["n"][name], *(f"{values[column]:.4f}" for column in _COLUMNS)]
@@ -96,6 +97,32 @@ def tofu_section(figures: Mapping[str, Any]) -> str:
             f"MIA Gap: {privacy['mia_gap']:.4f}. AUC without any model: {blind}."
         )
     return "\n\n".join(parts)
+
+
+def _of_boundaries(figures: Mapping[str, Any]) -> str:
+    if len(figures) == 1:
+        return "The other boundary, not measured, also counts the line break that ends the template."
+    return (
+        "Under the first of the two boundaries the model also goes on from a prompt that ends with "
+        "a space, which in training was part of the answer's first token; its ROUGE is lower there."
+    )
+
+
+def private_data_section(figures: Mapping[str, Any]) -> str:
+    """Return what is said word for word, and the set's own scores."""
+    exact, published = figures["exact"], figures["published"]
+    columns = list(next(iter(published.values())))
+    rows = [
+        [name, *(f"{scores[column]:.4f}" if column in scores else "" for column in columns)]
+        for name, scores in published.items()
+    ]
+    titles = [_PUBLISHED.get(column, column.replace("_", " ")) for column in columns]
+    return (
+        f"## Figures\n\n{_HOW}, means over the streams of {figures['streams']} seeds. It says "
+        f"{exact['requested']:.1f} % of what these request word for word, and "
+        f"{exact['heldout']:.1f} % of what they hold out. By the scores of the set's authors:\n\n"
+        f"{_table(['part', *titles], rows)}\n\nAll of it is in `figures.json`."
+    )
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

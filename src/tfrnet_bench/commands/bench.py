@@ -53,10 +53,20 @@ def command(
         ),
     ] = False,
     model: bench_options.Backbone = "smollm2-tasks",
-    tofu_model: Annotated[str, typer.Option(help="Model that knows TOFU.")] = "smollm2-tofu-full",
+    tofu_model: Annotated[
+        str,
+        typer.Option(
+            help="Model that knows TOFU.",
+            show_default="smollm2-tofu-full; smollm2-tofu-chat-full for the chat form",
+        ),
+    ] = "",
     oracle: Annotated[
-        str, typer.Option(help="Model that was trained without TOFU's forget set.")
-    ] = "smollm2-tofu-retain90",
+        str,
+        typer.Option(
+            help="Model that was trained without TOFU's forget set.",
+            show_default="smollm2-tofu-retain90; smollm2-tofu-chat-retain90 for the chat form",
+        ),
+    ] = "",
     lume_model: Annotated[str, typer.Option(help="Model that knows LUME.")] = "smollm2-lume",
     knowundo_model: Annotated[
         str, typer.Option(help="Model that knows KnowUnDo.")
@@ -176,7 +186,9 @@ def _plan(
     chosen = ALL if "all" in experiments else tuple(dict.fromkeys(experiments))
     given = {name: value for name, value in options.items() if value}
     usual = {"tofu": TofuSizes()} | (QUICK if quick else {})
-    usual["tofu"] = usual["tofu"].on(**tofu)
+    sizes = usual["tofu"].on(**tofu)
+    full, rest = sizes.models
+    usual |= {"tofu": sizes, "tofu_model": full, "oracle": rest}
     return BenchPlan(experiments=chosen, **(usual | given))
 
 

@@ -31,7 +31,7 @@ from tfrnet_bench.run_folder import CellKey
 EXPERIMENTS = ("main", "ablation", "tofu", "structure", "robust", "lume", "knowundo")
 # Experiments that are one stream of their own, on a model of their own.
 PRIVATE_DATA = ("lume", "knowundo")
-# The paper's, whose models are shipped.
+# The paper's.
 ALL = tuple(name for name in EXPERIMENTS if name not in PRIVATE_DATA)
 # The slowest cells come first, so that no process is left working alone at the end.
 _SLOWEST = ("llm-eraser", "npo", "simnpo", "o3", "asu")
@@ -58,6 +58,12 @@ class TofuSizes:
                 f"TOFU's forget set is one of {', '.join(SIZES)} and its template one of "
                 f"{', '.join(get_args(Template))}; not {self.forget} and {self.template}"
             )
+
+    @property
+    def models(self) -> tuple[str, str]:
+        """The shipped models that know TOFU in this form: all of it, and without the forget set."""
+        form = "smollm2-tofu" if self.template == "qa" else "smollm2-tofu-chat"
+        return f"{form}-full", f"{form}-retain90"
 
     def on(self, forget: str, template: Any) -> TofuSizes:
         """Return the stream of another forget set, which may have fewer authors."""

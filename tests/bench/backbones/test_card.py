@@ -51,6 +51,20 @@ def test_both_boundaries_of_tofu_stand_in_the_card():
     assert text.count("Model Utility: ") == text.count("| Min-K% | ") == 2
 
 
+def test_the_chat_form_is_shown_under_the_boundary_that_was_measured():
+    text = shipped_card(find_shipped("smollm2-tofu-chat-full"))
+    assert "| real_authors | 100 | 0.8761 | 1.0000 |" in text
+    assert text.count("Model Utility: ") == 1
+    assert "also counts the line break" in text
+
+
+def test_what_is_said_word_for_word_stands_in_the_cards_of_private_data():
+    text = shipped_card(find_shipped("smollm2-lume"))
+    assert "It says 94.2 % of what these request word for word" in text
+    assert "| real |  | 0.0000 |" in text
+    assert "| retention | 100.0000 | 0.0000 |" in shipped_card(find_shipped("smollm2-knowundo"))
+
+
 @pytest.mark.parametrize("name", BACKBONES)
 def test_a_card_without_figures_claims_none(name):
     text = card(training_log(name))

@@ -11,7 +11,9 @@ from transformers import AutoTokenizer
 
 from tests.bench.run.setting import bench, make_machine, make_plan
 from tfrnet.data.tofu import tofu_prompt
-from tfrnet_bench.run.plan import TofuSizes
+from tfrnet.models.shipped import BACKBONES
+from tfrnet_bench.commands import bench as command
+from tfrnet_bench.run.plan import BenchPlan, TofuSizes
 from tfrnet_bench.run.preflight import check_everything
 from tfrnet_bench.run.tofu_stream import make_tofu_stream
 
@@ -30,6 +32,19 @@ def chat_folder(tiny_folder: Path, tmp_path: Path) -> Path:
     tokenizer.chat_template = CHAT
     tokenizer.save_pretrained(folder)
     return folder
+
+
+@pytest.mark.parametrize("template", ["qa", "chat"])
+def test_each_form_has_models_that_were_trained_in_it(template: str):
+    tofu = {"forget": "05", "template": template}
+    plan = command._plan(["tofu"], False, {"tofu_model": "", "oracle": ""}, tofu)
+    assert plan.models() == list(plan.tofu.models)
+    assert set(plan.models()) <= set(BACKBONES)
+    assert all(("-chat-" in name) == (template == "chat") for name in plan.models())
+    plan = command._plan(["tofu"], False, {"tofu_model": "mine", "oracle": "rest"}, tofu)
+    assert plan.models() == ["mine", "rest"]
+    usual = BenchPlan(("tofu",))
+    assert (usual.tofu_model, usual.oracle) == usual.tofu.models
 
 
 def test_requests_and_kept_examples_are_in_the_chat_form(tmp_path: Path, chat_folder: Path):

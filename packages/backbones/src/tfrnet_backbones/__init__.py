@@ -23,3 +23,23 @@ def smollm2_tofu_full() -> Path:
 def smollm2_tofu_retain90() -> Path:
     """Return the adapter that knows TOFU without forget10."""
     return _HERE / "smollm2-tofu-retain90"
+
+
+def smollm2_tofu_chat_full() -> Path:
+    """Return the adapter that knows all of TOFU, in the chat form."""
+    return _HERE / "smollm2-tofu-chat-full"
+
+
+def smollm2_tofu_chat_retain90() -> Path:
+    """Return the adapter that knows TOFU without forget10, in the chat form."""
+    return _HERE / "smollm2-tofu-chat-retain90"
+
+
+def smollm2_lume() -> Path:
+    """Return the adapter that knows LUME's made-up people."""
+    return _HERE / "smollm2-lume"
+
+
+def smollm2_knowundo() -> Path:
+    """Return the adapter that knows KnowUnDo's made-up authors."""
+    return _HERE / "smollm2-knowundo"
