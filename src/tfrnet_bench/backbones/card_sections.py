@@ -101,7 +101,7 @@ def tofu_section(figures: Mapping[str, Any]) -> str:
 
 def _of_boundaries(figures: Mapping[str, Any]) -> str:
     if len(figures) == 1:
-        return "The other boundary, not measured, also counts the line break that ends the template."
+        return "The other boundary, not measured, also counts the line break before the answer."
     return (
         "Under the first of the two boundaries the model also goes on from a prompt that ends with "
         "a space, which in training was part of the answer's first token; its ROUGE is lower there."
