@@ -64,7 +64,8 @@ def guard_of(store: StateStore, data: Sequence[Example]) -> list[Example]:
             f"{missing} of the {len(wanted)} guard examples of state {store.layout.folder} are not "
             "in the retain and guard data given; the guard is fixed for the life of a state, so "
             "give the data it was made with (more may be added). To forget one of them, begin a "
-            "new state without it"
+            "new state without it; 'tfrnet export --format ia3' and 'tfrnet import' take a mask "
+            "along"
         )
     return [found[digest] for digest in wanted]
 

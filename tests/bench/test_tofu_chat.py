@@ -52,6 +52,16 @@ def test_neither_is_like_the_oracle() -> None:
     assert tables.quality(ORACLE[0]) == 1
 
 
+def test_a_retrained_model_finds_them_less_likely() -> None:
+    losses = ORACLE[0]["forget_loss_end"]
+    assert len(losses) == 20
+    told = f"{fmean(losses):.1f} on average, {min(losses):.1f} to {max(losses):.1f} by author"
+    assert f"A retrained model has {told}" in PAGE
+    for row in (*DEFAULT, *THOROUGH):
+        after = [outcome["forget_loss_after"] for outcome in row["outcomes"]]
+        assert fmean(after) < fmean(losses)
+
+
 def test_earlier_authors_come_back_further() -> None:
     for row in (*DEFAULT, *THOROUGH):
         end = [fmean(row["forget_loss_end"][i : i + 5]) for i in range(0, 20, 5)]

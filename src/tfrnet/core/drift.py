@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-# Our streams of twenty requests end at 1.2 to 2.99 times the loss that they began with.
+# On SmolLM2 our streams of tasks end at 1.2 to 2.97 times the loss that they began with.
 DRIFT_LIMIT = 3.0
 DRIFT_HELP = (
     "maximum guard loss over the whole stream, as a multiple of that of the untouched model; it "
