@@ -54,7 +54,7 @@ def test_what_the_document_says_of_neighbours_and_of_what_came_back() -> None:
     cells = {stream: of(CELLS, tables.DEFAULT, stream) for stream in STREAMS}
     cells["openbookqa"] = report_variants()["median"]
     risen = [fmean(map(came_back, rows)) for rows in cells.values()]
-    assert "by {:.0f}, {:.0f} and {:.0f} points".format(*risen) in DOC
+    assert "by {:.1f}, {:.1f} and {:.1f} points".format(*risen) in DOC
     facts = [c for c in CELLS if c["task"].startswith("demo:")]
     before = fmean(cell["before"]["same_topic_nats"] for cell in facts)
     after = fmean(cell["points"][-1]["same_topic_nats"] for cell in facts)
