@@ -63,7 +63,6 @@ _FRESH = 64
 _SAID = 16
 # How much of TOFU's retain data a method is given; what is measured is never among it.
 _TOFU = {"tofu": 480, "tofu-all": 3000, "tofu-given": 3000}
-_KNOWS_TOFU = {"qa": "smollm2-tofu-full", "chat": "smollm2-tofu-chat-full"}
 _DEMO = "demo:"
 
 
@@ -339,10 +338,10 @@ def measure(loaded: LoadedModel, split: Split, batch_size: int) -> Row:
 
 
 def _tofu(settings: Row, task: str, seed: int) -> Row:
-    loaded = _model(settings.get("oracle") or _KNOWS_TOFU[_options.tofu_template])
     sizes = TofuSizes(requests=_options.requests, rows=_options.tofu_rows, retain=_TOFU[task]).on(
         _options.tofu_forget, _options.tofu_template
     )
+    loaded = _model(settings.get("oracle") or sizes.models[0])
 
     def example(row: TofuRow) -> Example:
         return Example(tofu_prompt(row.question, loaded.tokenizer, sizes.template), row.answer)
@@ -462,16 +461,14 @@ def line_of(row: Row) -> str:
         return f"{head} right {_mean(row['by_request']):.1f}"
     if "error" in row:
         return f"{head} ERROR {row['error'][-900:]}"
-    tail = (
-        f"{row['seconds']:.0f}s"
-        if "outcomes" not in row
-        else (
+    tail = f"{row['seconds']:.0f}s"
+    if "outcomes" in row:
+        tail = (
             f"fresh x{row['fresh_ratio']:.2f} ({row['fresh_loss'][0]:.3f}) "
             f"guard {row['guard_first']:.3f}>{row['guard_last']:.3f} "
             f"{row['accepted']}/{row['requests']} {row['request_seconds']:.1f}s "
-            f"low {row['lowered']} {row['seconds']:.0f}s"
+            f"low {row['lowered']} {tail}"
         )
-    )
     if row["task"] in _TOFU:
         sets = row["sets"]
         figures = " ".join(

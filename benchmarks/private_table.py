@@ -22,7 +22,7 @@ _ACTING = "tfr"
 
 
 def private_tables() -> list[Table]:
-    """Return what the default did to each stream, request by request, and the published scores."""
+    """Return what the default did to each stream, in all and by quarter, and published scores."""
     return [_stream_table(), _course_table(), *published_tables(read_run(RUN))]
 
 
@@ -74,7 +74,7 @@ def _course_table() -> Table:
                     *(title, done),
                     f"{fmean(_kept(cell, place) for cell in cells):.0f}",
                     f"{fmean(_guard(cell, done) for cell in cells):.3f}",
-                    f"{fmean(_fall(cell, done) for cell in cells):.1f}" if done else "",
+                    f"{fmean(_depth(cell, done) for cell in cells):.1f}" if done else "",
                 ]
             )
     return Table(
@@ -104,7 +104,8 @@ def _guard(cell: CellResult, done: int) -> float:
     return float(cell.requests[done]["guard_loss_before"])
 
 
-def _fall(cell: CellResult, done: int) -> float:
+def _depth(cell: CellResult, done: int) -> float:
+    """Return the mean forget loss of five requests, each right after it."""
     return fmean(request["forget_loss_after"] for request in cell.requests[done - 5 : done])
 
 
