@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 import time
 from functools import partial
@@ -14,7 +15,7 @@ import pytest
 
 from tests import tiny
 from tests.serve.answers import alone
-from tests.serve.running import Running, primary, replica, wait_until, with_template
+from tests.serve.running import Running, make_session, primary, replica, wait_until, with_template
 from tfrnet.models.load import LoadedModel
 
 PROMPT = "Item 3 of the very very very old box is"
@@ -302,6 +303,29 @@ def test_a_replica_takes_over_a_new_generation_within_a_second(tmp_path: Path, t
         refused = follower.submit(request)
         assert refused.status_code == 409
         assert "replica" in refused.json()["detail"]
+        assert follower.client.get("/readyz").status_code == 200
+
+
+def test_a_replica_follows_a_restore_that_ends_at_the_same_number(
+    tmp_path: Path, tokenizer
+) -> None:
+    state, backup = tmp_path / "state", tmp_path / "backup"
+    first, second = tiny.requests(2)
+    make_session(state, tokenizer).close()
+    shutil.copytree(state, backup)
+    for folder, request in ((state, first), (backup, second)):
+        with make_session(folder, tokenizer) as session:
+            session.forget(request)
+    with replica(state, tokenizer) as follower:
+        engine, shown = follower.service.engine, threading.Event()
+        real = engine.show
+        follower.service.follower._show = lambda *given: (real(*given), shown.set())
+        before = follower.complete(PROMPT, 1, logprobs=1).json()["choices"]
+        state.rename(tmp_path / "away")
+        backup.rename(state)
+        assert shown.wait(20)
+        assert engine.generation == 1
+        assert follower.complete(PROMPT, 1, logprobs=1).json()["choices"] != before
         assert follower.client.get("/readyz").status_code == 200
 
 

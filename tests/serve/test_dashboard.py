@@ -188,6 +188,23 @@ def test_verify_and_roll_back_with_a_question_by_keyboard(page: Any, running: Ru
     row(page, "undone").get_by_text("rolled back").wait_for()
 
 
+def test_it_rolls_back_to_what_the_question_said(page: Any) -> None:
+    """The list may lose that generation while the question is open."""
+    page.route("**/v1/rollback", lambda route: route.fulfill(json={"generation": 99}))
+    page.evaluate(
+        """() => {
+          $("generation").replaceChildren(new Option(7, 7));
+          $("rollback").click();
+          $("generation").replaceChildren(new Option(8, 8));
+        }"""
+    )
+    assert "generation 7" in page.locator("#question").inner_text()
+    with page.expect_request("**/v1/rollback") as asked:
+        page.locator("#confirm button[value=yes]").click()
+    assert asked.value.post_data_json == {"to": 7}
+    page.locator("#checked", has_text="generation 99").wait_for()
+
+
 def test_a_keyboard_reaches_everything(page: Any) -> None:
     page.locator("#generation option").first.wait_for(state="attached")
     page.bring_to_front()
@@ -260,6 +277,26 @@ def test_a_wrong_token_and_a_right_one(browser: Any, tmp_path: Path, tokenizer) 
         page.locator("#problem", has_text="somebody other").wait_for()
         row(page, "mine").get_by_role("button", name="Cancel").click()
         row(page, "mine").locator(".cancelled").wait_for()
+        page.close()
+
+
+def test_a_token_that_may_not_read_can_be_replaced(browser: Any, tmp_path: Path, tokenizer) -> None:
+    path = tmp_path / "tokens.json"
+    writer, reader = (add_token(path, name, [name], None) for name in ("submit", "read"))
+    with primary(tmp_path / "state", tokenizer, ServiceOptions(tokens=path)) as guarded:
+        page = browser.new_page()
+        page.goto(guarded.url)
+        page.fill("#token", writer)
+        page.keyboard.press("Enter")
+        page.locator("#problem", has_text="scope").wait_for()
+        page.reload()
+        page.locator("#problem", has_text="scope").wait_for()
+        page.fill("#token", reader)
+        page.keyboard.press("Enter")
+        page.locator("#live", has_text="live").wait_for()
+        # What this one may not do is only said.
+        page.evaluate("failed(new Refused(403, 'not with this one'))")
+        assert page.locator("#main").is_visible()
         page.close()
 
 

@@ -7,6 +7,7 @@ import socket
 import threading
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -185,6 +186,33 @@ def test_who_sends_a_request_again_cannot_approve_it(tmp_path: Path, tokenizer) 
         assert again.json()["decided_by"] == ""
         assert post(second, "/request-0/approve").status_code == 409
         assert post(first, "/request-0/approve").status_code == 200
+
+
+def test_who_sends_it_again_while_approving_it_has_not_approved_it(
+    tmp_path: Path, tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "tokens.json"
+    first, second = (
+        {"Authorization": f"Bearer {add_token(path, name, ['submit', 'approve'], None)}"}
+        for name in ("first", "second")
+    )
+    options = ServiceOptions(tokens=path, approve=True)
+    with primary(tmp_path / "state", tokenizer, options) as running:
+        client, queue = running.client, running.service.primary.queue
+        body, place = REQUEST.to_dict(), "/v1/requests/request-0"
+        assert client.post("/v1/requests", json=body, headers=first).status_code == 202
+        real = queue._move
+
+        def overtaken(name: str, event: str, *rest: Any, **changes: Any) -> Any:
+            monkeypatch.setattr(queue, "_move", real)
+            assert client.post(f"{place}/cancel", headers=second).status_code == 200
+            assert client.post("/v1/requests", json=body, headers=second).status_code == 202
+            return real(name, event, *rest, **changes)
+
+        monkeypatch.setattr(queue, "_move", overtaken)
+        answer = client.post(f"{place}/approve", headers=second)
+        assert (answer.status_code, "somebody other" in answer.text) == (409, True)
+        assert client.post(f"{place}/approve", headers=first).status_code == 200
 
 
 def test_what_comes_again_finds_a_full_queue_full(tmp_path: Path, tokenizer) -> None:

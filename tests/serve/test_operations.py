@@ -22,11 +22,13 @@ import pytest
 from tests import tiny
 from tests.integration.commands import run_main
 from tests.serve.running import Running, in_groups, primary, wait_until
+from tfrnet.cli.commands.serve import _address
 from tfrnet.core.errors import InputError, TfrnetWarning
 from tfrnet.core.loss_words import group_words
 from tfrnet.serve.app import openapi_document
 from tfrnet.serve.client import Client, ServiceError
 from tfrnet.serve.gate import Limits, Rates
+from tfrnet.serve.on_commit import OnCommit
 from tfrnet.serve.service import ServiceOptions, refuse_without_mask
 from tfrnet.serve.tokens import add_token, read_tokens, revoke_token
 from tfrnet.serve.webhooks import Addresses, RefusedError
@@ -157,6 +159,21 @@ def test_without_tokens_only_the_local_name_is_answered(shared: Running) -> None
         "/v1/rollback", content='{"to": 0}', headers={"Content-Type": "text/plain"}
     )
     assert form.status_code == 422
+
+
+def test_without_tokens_only_its_own_pages_are_answered(shared: Running) -> None:
+    """A page at another port of this machine may be anybody's."""
+    port = shared.url.rsplit(":", 1)[1]
+
+    def status(origin: str, host: str) -> int:
+        headers = {"Origin": origin, "Host": host}
+        return shared.client.post("/v1/requests/none/cancel", headers=headers).status_code
+
+    assert status(f"http://localhost:{port}", f"localhost:{port}") == 404
+    assert status("http://[::1]", "[::1]") == 404
+    assert status("http://LocalHost:1", "localhost:1") == 404
+    for origin in ("http://localhost:3000", "http://localhost", "null", "https://evil.example"):
+        assert status(origin, f"localhost:{port}") == 403
 
 
 # Bad input and abuse
@@ -474,6 +491,40 @@ def test_a_command_runs_after_every_commit(tmp_path: Path, tokenizer) -> None:
     ).items()
 
 
+def test_a_command_that_a_crash_kept_from_running_runs_at_the_next_start(
+    tmp_path: Path, tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran, works = tmp_path / "ran", tmp_path / "works"
+    script = tmp_path / "script.sh"
+    script.write_text(f'test -e {works} && echo "$TFRNET_GENERATION" >> {ran}\n')
+    options = ServiceOptions(on_commit=f"sh {script}")
+
+    def served(*numbers: int) -> str:
+        with primary(tmp_path / "state", tokenizer, options) as running:
+            for number in numbers:
+                running.submit(REQUESTS[number])
+                running.ended(f"request-{number}")
+        return ran.read_text() if ran.exists() else ""
+
+    works.touch()
+    # What was committed before there was a command is none of its business.
+    with primary(tmp_path / "state", tokenizer) as running:
+        running.submit(REQUESTS[0])
+        running.ended("request-0")
+    assert served() == ""
+    # The process ends between the commit and the command, as it looks from the disk.
+    with monkeypatch.context() as patch:
+        patch.setattr(OnCommit, "committed", lambda *_: None)
+        assert served(1) == ""
+    assert served() == "2\n"
+    assert served() == "2\n"
+    # One that failed is tried again.
+    works.unlink()
+    assert served(2) == "2\n"
+    works.touch()
+    assert served() == "2\n3\n"
+
+
 # Clients and documents
 
 
@@ -593,6 +644,30 @@ def test_serve_refuses_what_cannot_be_before_a_model_is_loaded(
         taken.listen()
         port = taken.getsockname()[1]
         assert "cannot listen on 127.0.0.1" in said("--retain", retain, "--port", port)
+
+
+def test_a_replica_takes_no_options_that_it_would_do_nothing_about(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    replica = ("serve", "--follow", tmp_path / "none")
+    more = ("--on-commit", "x", "--approve", "--seed", 0, "--set", "steps=1", "--max-queue", 10_000)
+    assert run_main((*replica, *more)) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "a replica (--follow) only answers completions" in line
+    for option in more:
+        if str(option).startswith("--"):
+            assert option in line
+    useful = ("--device", "cpu", "--grace", 1, "--rate", 5, "--name", "x", "--host", "127.0.0.1")
+    assert run_main((*replica, *useful, "--port", 0)) == 2
+    assert "holds no state" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [("::1", "http://[::1]:80/x"), ("localhost", "http://localhost:80/x")],
+)
+def test_the_address_that_is_said_is_one(host: str, address: str) -> None:
+    assert _address(host, 80, "/x") == address
 
 
 def test_the_committed_description_is_that_of_the_code() -> None:

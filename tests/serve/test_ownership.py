@@ -90,6 +90,48 @@ def test_a_queue_of_before_takes_on_the_state_that_it_is_used_with(
     assert "another state" in refused(make_session(tmp_path / "second", tokenizer), queue)
 
 
+def test_a_queue_without_its_key_is_refused_and_lost_nothing(tmp_path: Path, tokenizer) -> None:
+    queue = waiting_queue(tmp_path, tokenizer)
+    key = (queue / "key").read_bytes()
+    (queue / "key").unlink()
+    said = refused(make_session(tmp_path / "first", tokenizer), queue)
+    assert f"'request-0' cannot be read with the key in {queue / 'key'}" in said
+    assert "put back the key" in said
+    assert "\n" not in said
+    (queue / "key").write_bytes(key)
+    options = ServiceOptions(queue_folder=queue)
+    with primary(tmp_path / "first", tokenizer, options) as running:
+        assert running.client.post("/v1/requests/request-0/approve").status_code == 200
+        assert running.ended("request-0")["state"] == "completed"
+
+
+def test_a_queue_in_which_nothing_waits_may_get_another_key(tmp_path: Path, tokenizer) -> None:
+    with primary(tmp_path / "state", tokenizer) as running:
+        running.submit(REQUESTS[0])
+        running.ended("request-0")
+    (tmp_path / "state-service" / "key").unlink()
+    with primary(tmp_path / "state", tokenizer) as running:
+        running.submit(REQUESTS[1])
+        assert running.ended("request-1")["state"] == "completed"
+
+
+@pytest.mark.parametrize("spelling", ["here", "link"])
+def test_the_queue_is_the_same_however_the_state_is_spelled(
+    tmp_path: Path, tokenizer, monkeypatch: pytest.MonkeyPatch, spelling: str
+) -> None:
+    with primary(tmp_path / "state", tokenizer, ServiceOptions(approve=True)) as running:
+        running.submit(REQUESTS[0])
+    if spelling == "here":
+        monkeypatch.chdir(tmp_path / "state")
+        state = Path()
+    else:
+        state = tmp_path / "link"
+        state.symlink_to(tmp_path / "state")
+    with primary(state, tokenizer) as running:
+        assert running.show("request-0")["approval"] == "waiting"
+    assert {path.name for path in tmp_path.iterdir()} - {"link"} == {"state", "state-service"}
+
+
 def test_a_request_with_a_digest_of_before_is_finished(tmp_path: Path, tokenizer) -> None:
     """The ledger has it under a newer digest than the queue."""
     queue = waiting_queue(tmp_path, tokenizer)

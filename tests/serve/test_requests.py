@@ -23,6 +23,7 @@ from tfrnet.serve.news import News
 from tfrnet.serve.queue import Event
 from tfrnet.serve.routes.requests import _way
 from tfrnet.serve.service import ServiceOptions
+from tfrnet.serve.worker import Worker
 
 REQUESTS = tiny.requests(8, size=2)
 
@@ -164,6 +165,21 @@ def test_approval_denial_and_cancelling(tmp_path: Path, tokenizer) -> None:
         assert [e["id"] for e in story(tmp_path / "state")] == ["request-1"]
 
 
+def test_what_waits_keeps_the_rule_that_it_came_under(
+    tmp_path: Path, tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service that asks for approval from now on does not hold what came before."""
+    monkeypatch.setattr(Worker, "_may_work", lambda worker: False)
+    with primary(tmp_path / "state", tokenizer) as running:
+        running.submit(REQUESTS[0])
+    monkeypatch.undo()
+    with primary(tmp_path / "state", tokenizer, ServiceOptions(approve=True)) as running:
+        assert running.submit(REQUESTS[1]).json()["approval"] == "waiting"
+        assert running.ended("request-0")["approval"] == "not_needed"
+    with primary(tmp_path / "state", tokenizer) as running:
+        assert running.show("request-1")["approval"] == "waiting"
+
+
 def test_a_rollback_undoes_and_the_same_request_may_come_again(tmp_path: Path, tokenizer) -> None:
     prompt = REQUESTS[0].examples[0].prompt
     with primary(tmp_path / "state", tokenizer) as running:
@@ -208,8 +224,9 @@ def test_the_end_of_a_way_is_told_whenever_it_comes(moment: str) -> None:
     names, news, ended = ["queued", "started"], News(), []
 
     def end() -> None:
-        ended.append(True)
-        news.tell({"event": "completed", "request": "x", "number": 3})
+        if not ended:
+            ended.append(True)
+            news.tell({"event": "completed", "request": "x", "number": 3})
 
     def events(name: str, last: int) -> list[Event]:
         if moment != "after":
@@ -217,7 +234,8 @@ def test_the_end_of_a_way_is_told_whenever_it_comes(moment: str) -> None:
         told = [*names, "completed"] if ended else names
         if moment == "after":
             end()
-        return [Event(number, name, 0.0, each, {}) for number, each in enumerate(told, 1)]
+        way = [Event(number, name, 0.0, each, {}) for number, each in enumerate(told, 1)]
+        return way[last:]
 
     queue = SimpleNamespace(events=events, find=lambda _: SimpleNamespace(has_ended=bool(ended)))
     service: Any = SimpleNamespace(news=news, needed_primary=SimpleNamespace(queue=queue))
@@ -227,6 +245,34 @@ def test_the_end_of_a_way_is_told_whenever_it_comes(moment: str) -> None:
 
     told = asyncio.run(asyncio.wait_for(heard(), 5))
     assert re.findall("^event: (.*)$", "".join(told), re.MULTILINE) == [*names, "completed"]
+
+
+def test_a_way_of_more_events_than_a_page_ends_too(tmp_path: Path, tokenizer) -> None:
+    """As of a request that was begun and put back while a disk stayed full."""
+    with primary(tmp_path / "state", tokenizer, ServiceOptions(approve=True)) as running:
+        running.submit(REQUESTS[0])
+        queue = running.service.primary.queue
+        with queue._database.transaction() as connection:
+            for _ in range(600):
+                queue._record(connection, "request-0", "started", {})
+                queue._record(connection, "request-0", "put_back", {"why": "a full disk"})
+        running.client.post("/v1/requests/request-0/cancel")
+        way = running.client.get("/v1/requests/request-0/events", timeout=20).text
+        names = re.findall("^event: (.*)$", way, re.MULTILINE)
+        assert (len(names), names[-1]) == (1202, "cancelled")
+
+
+def test_the_way_of_what_was_sent_again_goes_on(tmp_path: Path, tokenizer) -> None:
+    with primary(tmp_path / "state", tokenizer, ServiceOptions(approve=True)) as running:
+        running.submit(REQUESTS[0])
+        running.client.post("/v1/requests/request-0/cancel")
+        running.submit(REQUESTS[0])
+        with running.client.stream("GET", "/v1/requests/request-0/events") as stream:
+            lines = (line for line in stream.iter_lines() if line.startswith("event"))
+            told = [next(lines) for _ in range(3)]
+            assert told == ["event: queued", "event: cancelled", "event: queued"]
+            running.client.post("/v1/requests/request-0/approve")
+            assert list(lines)[-1] == "event: completed"
 
 
 def test_deadlines(shared: Running) -> None:

@@ -121,6 +121,25 @@ def test_a_check_that_somebody_asks_for_counts_too(tmp_path: Path, tokenizer) ->
         assert is_ready(running)
 
 
+def test_a_check_says_no_place_and_garbles_no_word(
+    tmp_path: Path, tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the state is called, and wherever its digest key lies."""
+    key = tmp_path / "secret-place" / "digest-key"
+    monkeypatch.setenv("TFRNET_DIGEST_KEY", str(key))
+    monkeypatch.chdir(tmp_path)
+    with primary(Path("s"), tokenizer) as running:
+        for is_there in (True, False):
+            if not is_there:
+                key.unlink()
+            answer = running.client.get("/v1/verify")
+            told = {check["name"]: check for check in answer.json()["checks"]}
+            assert ", fingerprint " in told["base model"]["detail"]
+            assert told["key"]["passed"] is is_there
+            assert "elsewhere, as TFRNET_DIGEST_KEY says" in told["key"]["detail"]
+            assert str(tmp_path) not in answer.text
+
+
 def test_a_ledger_that_was_only_touched_is_read_once_and_is_fine(
     tmp_path: Path, tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

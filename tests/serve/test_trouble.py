@@ -17,6 +17,7 @@ import pytest
 from tests import tiny
 from tests.serve.running import Running, primary, wait_until
 from tests.states import story
+from tfrnet.core.errors import InputError, StateError
 from tfrnet.method_state import verify_state
 from tfrnet.serve import worker
 from tfrnet.serve.queue import Queue
@@ -124,6 +125,47 @@ def test_a_state_that_is_changed_beside_the_service(
         (state / "elsewhere").rename(state / "lock")
         assert running.ended("request-0")["state"] == "completed"
     assert all(check.passed for check in verify_state(state))
+
+
+@pytest.mark.parametrize("end", ["cancelled", "failed"])
+def test_a_service_is_ready_once_nothing_is_left_to_be_tried_again(
+    tmp_path: Path, tokenizer, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    wait = 60.0 if end == "cancelled" else 0.2  # a cancellation is heard of at once
+    monkeypatch.setattr(worker, "_FIRST_WAIT", wait)
+    with primary(tmp_path / "state", tokenizer) as running:
+        session, errors = running.service.primary.session, [StateError("no space left")]
+
+        def forget(*arguments: object, **more: object) -> None:
+            raise errors[0]
+
+        monkeypatch.setattr(session, "forget", forget)
+        running.submit(REQUESTS[0])
+        wait_until(lambda: running.client.get("/readyz").status_code == 503)
+        wait_until(lambda: running.show("request-0")["state"] == "pending")
+        if end == "cancelled":
+            assert running.client.post("/v1/requests/request-0/cancel").status_code == 200
+        else:
+            errors[0] = InputError("of no use")
+        assert running.ended("request-0")["state"] == end
+        wait_until(lambda: running.client.get("/readyz").status_code == 200)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_worker_that_has_died_is_told(
+    tmp_path: Path, tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with primary(tmp_path / "state", tokenizer) as running:
+        assert running.client.get("/readyz").status_code == 200
+
+        def die(*arguments: object) -> None:
+            raise SystemExit
+
+        monkeypatch.setattr(running.service.primary.worker, "_work", die)
+        running.submit(REQUESTS[0])
+        wait_until(lambda: running.client.get("/readyz").status_code == 503)
+        assert "started again" in running.client.get("/readyz").json()["detail"]
+        assert running.complete("Item").status_code == 200
 
 
 def test_a_finished_request_reads_the_end_of_the_ledger_only(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
 from pathlib import Path
+from urllib.parse import SplitResult
 
 import pytest
 
@@ -65,6 +67,28 @@ def states(running: Running) -> list[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("http://[2606:4700::abcd]/x", "[2606:4700::abcd]"),
+        ("http://[2606:4700::1111]/x", "[2606:4700::1111]"),
+        ("http://[2606:4700::1111]:81/x", "[2606:4700::1111]:81"),
+        ("http://example.com/x", "example.com"),
+    ],
+)
+def test_whoever_is_named_by_an_address_is_told(url: str, host: str) -> None:
+    class Given(Addresses):
+        def connect(self, parts: SplitResult) -> socket.socket:
+            return ours
+
+    ours, theirs = socket.socketpair()
+    with theirs:
+        theirs.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        addresses = Given(allowed=["2606:4700::abcd", "2606:4700::1111", "example.com"])
+        assert webhooks.post(addresses, url, b"{}", b"secret") == 200
+        assert f"\r\nHost: {host}\r\n" in theirs.recv(10_000).decode()
+
+
 def test_a_message_that_is_owed_outlasts_a_restart(tmp_path: Path, tokenizer) -> None:
     """Nobody listens at first; the next process tries again."""
     receiver = Receiver([500])

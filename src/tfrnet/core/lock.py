@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tfrnet.core.errors import StateError
@@ -66,6 +68,22 @@ class FolderLock:
         """Let others in."""
         while self._descriptors:
             os.close(self._descriptors.pop())
+
+
+@contextmanager
+def changing(path: Path) -> Iterator[None]:
+    """Keep others who ask for this from reading and replacing a file meanwhile; they wait.
+
+    The lock is a file beside it: the file itself may not be there yet, and is another one once it
+    was replaced. It stays, for whoever removed it would let two in.
+    """
+    lock = path.with_name(f".{path.name}.lock")
+    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _holder(folder: Path) -> str:

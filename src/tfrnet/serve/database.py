@@ -59,6 +59,10 @@ CREATE INDEX by_time ON deliveries (state, next);
 """
 # One row once it is known whose queue this is. Queues of before have no such table.
 _OWNER = "CREATE TABLE IF NOT EXISTS owner (identity TEXT NOT NULL)"
+# One row once there is a command to run after commits: the last generation that it was run for.
+_COMMANDED = """CREATE TABLE IF NOT EXISTS commanded (
+    one INTEGER PRIMARY KEY CHECK (one = 1), generation INTEGER NOT NULL
+)"""
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
@@ -102,6 +106,17 @@ class Database:
         with self.transaction() as connection:
             connection.execute("INSERT INTO owner VALUES (?)", (identity,))
 
+    @property
+    def commanded(self) -> int | None:
+        """The last generation that the command after commits was run for, with success."""
+        rows = self.read("SELECT generation FROM commanded")
+        return int(rows[0]["generation"]) if rows else None
+
+    def note_commanded(self, generation: int) -> None:
+        """Note that the command was run for a generation, or need not be."""
+        with self.transaction() as connection:
+            connection.execute("INSERT OR REPLACE INTO commanded VALUES (1, ?)", (generation,))
+
     def _prepare(self, path: Path) -> None:
         (found,) = self._connection.execute("PRAGMA user_version").fetchone()
         if found not in (0, FORMAT):
@@ -114,6 +129,7 @@ class Database:
                 f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version={FORMAT}; COMMIT;"
             )
         self._connection.execute(_OWNER)
+        self._connection.execute(_COMMANDED)
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:

@@ -14,6 +14,15 @@ from tfrnet.state.store import StateStore
 # How often the pointer of the state is looked at.
 _SECONDS = 0.2
 
+# A generation's number and the digest of its tensors: a restored state may reach the same number
+# in another way.
+Shown = tuple[int, str]
+
+
+def shown_of(store: StateStore) -> Shown:
+    """Return what completions show once they follow a state as it is."""
+    return store.generation, store.position.digest
+
 
 class Follower:
     """Looks at a state in a thread of its own and hands on every new generation."""
@@ -21,7 +30,7 @@ class Follower:
     def __init__(
         self,
         folder: Path,
-        generation: int,
+        shown: Shown,
         show: Callable[[State, int], None],
         failed: Callable[[BaseException], None],
     ) -> None:
@@ -30,7 +39,7 @@ class Follower:
         self._failed = failed
         self._seen: Any = None
         self._behind_since: float | None = None
-        self.generation = generation
+        self._shown = shown
         self.problem = ""
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
@@ -62,9 +71,9 @@ class Follower:
                 return
             self._behind_since = self._behind_since or time.monotonic()
             store = StateStore.open(self._folder)
-            if store.generation != self.generation:
+            if (found := shown_of(store)) != self._shown:
                 self._show(store.load(), store.generation)
-                self.generation = store.generation
+                self._shown = found
             self._seen, self._behind_since, self.problem = stamp, None, ""
         except Exception as error:
             self._seen = None  # the same file may come back

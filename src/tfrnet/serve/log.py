@@ -8,6 +8,7 @@ import sys
 import threading
 import traceback
 import warnings
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO
@@ -26,7 +27,8 @@ class Log:
         """Write one event."""
         time = datetime.now(UTC).isoformat(timespec="milliseconds")
         line = json.dumps({"time": time, "event": event} | facts, default=str)
-        with self._lock:
+        # A full disk or a closed pipe must not end the work of whoever has something to say.
+        with self._lock, suppress(OSError, ValueError):
             print(line, file=self._stream, flush=True)
 
     def error(self, event: str, error: BaseException, **facts: Any) -> None:

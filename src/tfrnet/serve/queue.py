@@ -24,6 +24,7 @@ STATES: tuple[State, ...] = (
 )
 Approval = Literal["not_needed", "waiting", "given", "denied"]
 
+_HELD = "state = 'pending' AND approval = 'waiting'"
 _TO_DO = "state = 'pending' AND approval != 'waiting'"
 
 
@@ -129,6 +130,14 @@ class Queue:
         if not owner:
             self._database.take_owner(identity)
 
+    def refuse_unreadable(self) -> None:
+        """Raise if the words of a request that has not ended were encrypted with another key.
+
+        Found out when its turn comes, it would hold up all that wait behind it.
+        """
+        for entry in self._unended():
+            self._unlocked(entry)
+
     # Reading
 
     def find(self, name: str) -> Entry:
@@ -176,7 +185,7 @@ class Queue:
         return int(rows[0]["n"])
 
     def events(self, name: str | None, after: int = 0) -> list[Event]:
-        """Return what happened to a request, or to all, after an event."""
+        """Return what happened to a request, or to all, after an event: the next thousand."""
         where, values = ("request = ? AND ", (name,)) if name else ("", ())
         rows = self._database.read(
             f"SELECT * FROM events WHERE {where}number > ? ORDER BY number LIMIT 1000",
@@ -202,11 +211,13 @@ class Queue:
 
     def words(self, entry: Entry) -> Request:
         """Return a request that has not ended, with its words."""
+        return parse_request(self._unlocked(entry), f"request {entry.id!r}")
+
+    def _unlocked(self, entry: Entry) -> Any:
         rows = self._database.read("SELECT words FROM requests WHERE id = ?", (entry.id,))
         if not rows or rows[0]["words"] is None:
             raise UnknownRequestError
-        value = self._vault.unlock(rows[0]["words"], entry.id)
-        return parse_request(value, f"request {entry.id!r}")
+        return self._vault.unlock(rows[0]["words"], entry.id)
 
     # Submitting
 
@@ -295,23 +306,29 @@ class Queue:
 
     def approve(self, name: str, by: str | None) -> Entry:
         """Let a request be worked on. Without tokens it is not known by whom, so by None."""
-        entry = self.find(name)
-        if by is not None and entry.submitted_by == by:
-            raise ConflictError("a request must be approved by somebody other than its sender")
-        return self._move(
-            name,
-            "approved",
-            "state = 'pending' AND approval = 'waiting'",
-            approval="given",
-            decided_by=by or "",
-        )
+        try:
+            # Asked in the same step: its sender may have changed since somebody looked.
+            return self._move(
+                name,
+                "approved",
+                f"{_HELD} AND submitted_by IS NOT ?",
+                values=(by,),
+                approval="given",
+                decided_by=by or "",
+            )
+        except ConflictError:
+            if self.find(name).submitted_by != by:
+                raise
+            raise ConflictError(
+                "a request must be approved by somebody other than its sender"
+            ) from None
 
     def deny(self, name: str, by: str, reason: str) -> Entry:
         """End a request that waits for approval, and destroy its words."""
         return self._end(
             name,
             "cancelled",
-            "state = 'pending' AND approval = 'waiting'",
+            _HELD,
             approval="denied",
             decided_by=by,
             reason=reason or "denied",
@@ -360,14 +377,18 @@ class Queue:
         event_name: str,
         condition: str,
         facts: Mapping[str, Any] | None = None,
+        values: tuple[object, ...] = (),
         **changes: Any,
     ) -> Entry:
-        """Change a request that fulfils a condition, with an event, and tell who asked to know."""
+        """Change a request that fulfils a condition, with an event, and tell who asked to know.
+
+        `values` are those of the condition.
+        """
         columns = ", ".join(f"{column} = ?" for column in changes)
         with self._database.transaction() as connection:
             done = connection.execute(
                 f"UPDATE requests SET {columns} WHERE id = ? AND {condition}",
-                (*changes.values(), name),
+                (*changes.values(), name, *values),
             )
             if done.rowcount == 0:
                 self._refuse(connection, name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from tfrnet.models.twin import twin_of
 from tfrnet.serve.database import Database
 from tfrnet.serve.encoding import Encoder
 from tfrnet.serve.engine import Engine
-from tfrnet.serve.follower import Follower
+from tfrnet.serve.follower import Follower, shown_of
 from tfrnet.serve.gate import Limits
 from tfrnet.serve.intake import Intake
 from tfrnet.serve.log import Log
@@ -159,7 +160,8 @@ class Primary:
         options = service.options
         self._service = service
         self.session = session
-        folder = options.queue_folder or Path(f"{service.folder}-service")
+        # The same queue however the state is spelled.
+        folder = options.queue_folder or Path(f"{service.folder.resolve()}-service")
         self._database = Database(folder / "queue.sqlite")
         if self._database.is_open_to_others:
             service.log.warn(f"{folder} is open to other users; 'chmod go= {folder}' closes it")
@@ -173,6 +175,7 @@ class Primary:
                 store.identity,
                 lambda digest, request: is_digest_of(digest, request, store.key()),
             )
+            self.queue.refuse_unreadable()
         except BaseException:
             self._database.close()
             raise
@@ -191,6 +194,8 @@ class Primary:
             else None
         )
         self.worker = Worker(session, self.queue, self)
+        if self._on_commit:
+            self._make_up_for_commits(self._on_commit, store.generation)
         self._deliveries.start()
         self.worker.start()
 
@@ -204,6 +209,14 @@ class Primary:
             self.session.close()
             self._database.close()
 
+    def _make_up_for_commits(self, command: OnCommit, generation: int) -> None:
+        """Run the command for a commit that it has not succeeded for, as after a crash."""
+        last = self._database.commanded
+        if last is None:  # what was committed before there was a command is none of its business
+            self._database.note_commanded(generation)
+        elif last != generation:
+            command.committed(generation)
+
     # What the queue and the worker tell
 
     def _announce(self, event: Event) -> None:
@@ -212,7 +225,7 @@ class Primary:
         self._service.log.say("request", id=event.request, what=event.name)
         self._service.news.tell(told(event))
         self._deliveries.wake()
-        if event.name in ("queued", "approved"):
+        if event.name in ("queued", "approved", "cancelled"):
             self.worker.wake()
 
     def stage(self, request: str, stage: str) -> None:
@@ -242,6 +255,11 @@ class Primary:
     def _command_ended(self, generation: int, code: int) -> None:
         if code:
             self._service.metrics.errors.labels("on_commit").inc()
+        else:
+            try:
+                self._database.note_commanded(generation)
+            except sqlite3.Error as error:  # then it runs once more at the next start
+                self._service.log.error("on-commit", error, generation=generation)
         self._service.log.say("on-commit", generation=generation, exit_code=code)
 
 
@@ -295,7 +313,7 @@ def open_replica(loaded: LoadedModel, folder: Path, options: ServiceOptions, log
     refuse_other_model(store, *loaded)
     service = Service(loaded, folder, store.manifest, store.load(), store.generation, options, log)
     service.follower = Follower(
-        folder, store.generation, service.engine.show, partial(log.error, "cannot follow")
+        folder, shown_of(store), service.engine.show, partial(log.error, "cannot follow")
     )
     service.follower.start()
     log.say("ready", role="replica", generation=store.generation, versions=versions())

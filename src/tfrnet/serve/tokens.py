@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import secrets
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -16,6 +17,7 @@ from typing import Literal
 
 from tfrnet.core import files
 from tfrnet.core.errors import InputError
+from tfrnet.core.lock import changing
 from tfrnet.core.text import is_printable
 from tfrnet.data.requests import MAX_ID_LENGTH
 
@@ -107,12 +109,16 @@ def _tokens_in(path: Path) -> list[Token]:
         for token in tokens:
             _ = token.is_expired
     except FileNotFoundError:
-        raise InputError(
-            f"{path} does not exist; 'tfrnet token add --tokens {path} --name NAME' makes it"
-        ) from None
+        raise _no_file(path) from None
     except (ValueError, KeyError, TypeError, AttributeError):
         raise InputError(f"{path} is not a file of tokens") from None
     return tokens
+
+
+def _no_file(path: Path) -> InputError:
+    return InputError(
+        f"{path} does not exist; 'tfrnet token add --tokens {path} --name NAME' makes it"
+    )
 
 
 def add_token(path: Path, name: str, scopes: Sequence[str], days: int | None) -> str:
@@ -128,27 +134,38 @@ def add_token(path: Path, name: str, scopes: Sequence[str], days: int | None) ->
             if unknown
             else f"a token needs a scope: {', '.join(SCOPES)}"
         )
-    known = read_tokens(path) if path.exists() else []
-    if any(token.name == name for token in known):
-        raise InputError(f"{path} has a token named {name!r} already; revoke it first")
     secret = _PREFIX + secrets.token_urlsafe(32)
     expires = None if days is None else (_now() + timedelta(days=days)).isoformat()
-    _write(path, [*known, Token(name, _hash(secret), tuple(scopes), expires)])
+    place = _place(path)
+    files.make_folder(place.parent)
+    with changing(place):
+        known = read_tokens(path) if path.exists() else []
+        if any(token.name == name for token in known):
+            raise InputError(f"{path} has a token named {name!r} already; revoke it first")
+        _write(place, [*known, Token(name, _hash(secret), tuple(scopes), expires)])
     return secret
 
 
 def revoke_token(path: Path, name: str) -> None:
     """Take a token out of the file."""
-    known = _tokens_in(path)  # also one whose name would not do now
-    kept = [token for token in known if token.name != name]
-    if len(kept) == len(known):
-        raise InputError(f"{path} has no token named {name!r}")
-    _write(path, kept)
+    if not path.exists():
+        raise _no_file(path)
+    place = _place(path)
+    with changing(place):
+        known = _tokens_in(path)  # also one whose name would not do now
+        kept = [token for token in known if token.name != name]
+        if len(kept) == len(known):
+            raise InputError(f"{path} has no token named {name!r}")
+        _write(place, kept)
+
+
+def _place(path: Path) -> Path:
+    """Return where a file lies: a link stays one, and what it leads to is what changes."""
+    return Path(os.path.realpath(path))
 
 
 def _write(path: Path, tokens: Sequence[Token]) -> None:
     text = json.dumps({"tokens": [asdict(token) for token in tokens]}, indent=1)
-    files.make_folder(path.parent)
     files.replace_file(path, f"{text}\n".encode(), mode=0o600)
 
 

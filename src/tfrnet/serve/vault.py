@@ -55,7 +55,9 @@ class Vault:
             text = self._cipher.decrypt(data[:_NONCE_BYTES], data[_NONCE_BYTES:], name.encode())
         except InvalidTag:
             raise StateError(
-                f"the words of request {name!r} cannot be read with the key in {self._file}"
+                f"the words of request {name!r} cannot be read with the key in {self._file}; put "
+                "back the key that they were encrypted with, or give a new folder with --queue and "
+                "send again what waits in this one"
             ) from None
         return json.loads(text)
 

@@ -119,7 +119,9 @@ def post(addresses: Addresses, url: str, body: bytes, secret: bytes) -> int:
         "X-Tfrnet-Signature": f"sha256={signature(secret, timestamp, body)}",
     }
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    connection = http.client.HTTPConnection(host, parts.port, timeout=_SECONDS)
+    # Without a port it would look for one behind the last colon, also in an address of IPv6.
+    port = parts.port or http.client.HTTP_PORT
+    connection = http.client.HTTPConnection(host, port, timeout=_SECONDS)
     with _cut_off(addresses.connect(parts)) as plain:
         connection.sock = plain if parts.scheme == "http" else _encrypted(plain, host)
         connection.request("POST", target, body, headers)

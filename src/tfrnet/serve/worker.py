@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from tfrnet.core.errors import InputError, StateError
 from tfrnet.data.requests import Request
-from tfrnet.serve.queue import ConflictError, Entry, Queue
+from tfrnet.serve.queue import ConflictError, Entry, Queue, State
 from tfrnet.serve.soundness import Soundness
 from tfrnet.session import Session
 
@@ -27,7 +27,11 @@ _FIRST_WAIT, _LONGEST_WAIT = 1.0, 60.0
 
 _LAST_MOMENTS = 2.0
 
+_DEAD = "requests are no longer worked on; the service has to be started again"
+
 _UNSOUND = "the state failed a check, so nothing more is written; the service's log says why"
+
+_REPAIRED = "it was applied or rejected before; a repair has lost its line of the ledger"
 
 # Where processors are short, completions get about twice the time that the request in hand gets.
 _NICE = 3
@@ -85,6 +89,8 @@ class Worker:
     @property
     def problem(self) -> str:
         """What keeps it from working, for whoever asks if it is ready; or nothing."""
+        if self.is_at_rest and not self._stopping:
+            return _DEAD
         return _UNSOUND if self._soundness.is_in_doubt else self._problem
 
     def start(self) -> None:
@@ -181,7 +187,11 @@ class Worker:
             self._take_over()
             settle(self._session, self._queue)
             self._has_lost_track, self._problem = False, ""
-        return self._queue.next() is not None
+        if self._queue.next():
+            return True
+        # What was to be tried again was cancelled, or has ended in another way.
+        self._problem, self._patience = "", _FIRST_WAIT
+        return False
 
     def _hold_up(self, problem: str) -> None:
         """Try again after a while, and after a longer one if that does not help."""
@@ -203,10 +213,8 @@ class Worker:
             return  # it was cancelled at the last moment
         try:
             request = self._queue.words(entry)
-            if self._session.is_applied(request) or self._session.was_rejected(request):
-                # By the command line, or before this queue was there.
-                entry = replace(entry, ledger_lines=0)
-            else:
+            standing = self._standing(request)
+            if not standing:
                 self._forget(entry, request)
         except Abandoned:
             self._queue.put_back(entry.id, "the service was stopped")
@@ -219,14 +227,20 @@ class Worker:
             raise
         except Exception as error:
             self._watcher.failed(entry.id, error)
-            if applied(self._session, entry):
-                self._finish(entry)
+            if told := said_since(self._session, entry):
+                self._finish(entry, told)
             else:
                 # What it says could repeat words of the request.
                 self._queue.end(entry.id, "failed", f"unexpected {type(error).__name__}", None)
         else:
             self._problem, self._patience = "", _FIRST_WAIT
-            self._finish(entry)
+            self._conclude(entry, standing)
+
+    def _standing(self, request: Request) -> str:
+        """Return how a request ended by the command line or before this queue was there, if so."""
+        if self._session.is_applied(request):
+            return "accepted"
+        return "rejected" if self._session.was_rejected(request) else ""
 
     def _forget(self, entry: Entry, request: Request) -> None:
         received = datetime.fromtimestamp(entry.received, UTC).isoformat(timespec="seconds")
@@ -243,13 +257,25 @@ class Worker:
         self._soundness.glance()
         self._watcher.stage(name, stage)
 
-    def _finish(self, entry: Entry) -> None:
+    def _conclude(self, entry: Entry, standing: str) -> None:
+        """End a request that has just been worked out, or that stands in the ledger already."""
         history = self._session.store.history
         # The queue of an earlier version may have a digest that was made in another way.
         digest = history.applied.get(entry.id) or history.rejected.get(entry.id, entry.digest)
-        told = applied(self._session, replace(entry, digest=digest))
-        if told is None:
+        entry = replace(entry, digest=digest)
+        if standing:
+            told = said_ever(self._session, entry, standing)
+        else:
+            told = said_since(self._session, entry)
+        if told:
+            self._finish(entry, told)
+        elif standing:
+            self._take_over()
+            self._queue.end(entry.id, _state_of(standing), _REPAIRED, None)
+        else:
             raise StateError("the ledger does not say what became of a request")
+
+    def _finish(self, entry: Entry, told: dict[str, Any]) -> None:
         self._take_over()
         # Last: whoever reads that a request has ended finds everything else done.
         self._watcher.applied(told)
@@ -262,8 +288,8 @@ class Worker:
         """Wait with a request whose state cannot be written; it may have been committed."""
         self._watcher.failed(entry.id, error)
         self._hold_up("the state cannot be written")
-        if applied(self._session, entry):
-            self._finish(entry)
+        if told := said_since(self._session, entry):
+            self._finish(entry, told)
         else:
             self._queue.put_back(entry.id, self.problem)
 
@@ -285,26 +311,45 @@ def _do(task: Callable[[], Any], done: Future[Any]) -> None:
         done.set_exception(error)
 
 
-def applied(session: Session, entry: Entry) -> dict[str, Any] | None:
+def said_since(session: Session, entry: Entry) -> dict[str, Any] | None:
     """Return what the ledger says of a request since work on it began, if anything."""
-    before = entry.ledger_lines or 0
-    since = enumerate(session.store.entries_after(before), before + 1)
-    for line, found in reversed(list(since)):
-        if found.get("id") == entry.id and found.get("request_digest") == entry.digest:
-            return {name: found[name] for name in _TOLD if name in found} | {"line": line}
-    return None
+    return _newest(_lines_of(session, entry, entry.ledger_lines or 0))
 
 
-def _result(told: dict[str, Any]) -> tuple[Any, str, dict[str, Any]]:
-    state = "completed" if told["outcome"] == "accepted" else "rejected"
-    return state, told["reason"], told
+def said_ever(session: Session, entry: Entry, outcome: str) -> dict[str, Any] | None:
+    """Return what the ledger says of a request where it ended so; nothing if that line is lost.
+
+    It may have ended otherwise since, and a rollback have undone that.
+    """
+    lines = _lines_of(session, entry, 0)
+    return _newest([told for told in lines if told["outcome"] == outcome])
+
+
+def _lines_of(session: Session, entry: Entry, before: int) -> list[dict[str, Any]]:
+    """Return what the ledger says of a request after so many lines, oldest first."""
+    return [
+        {name: found[name] for name in _TOLD if name in found} | {"line": line}
+        for line, found in enumerate(session.store.entries_after(before), before + 1)
+        if (found.get("id"), found.get("request_digest")) == (entry.id, entry.digest)
+    ]
+
+
+def _newest(lines: list[dict[str, Any]]) -> dict[str, Any] | None:
+    return lines[-1] if lines else None
+
+
+def _state_of(outcome: str) -> State:
+    return "completed" if outcome == "accepted" else "rejected"
+
+
+def _result(told: dict[str, Any]) -> tuple[State, str, dict[str, Any]]:
+    return _state_of(told["outcome"]), told["reason"], told
 
 
 def settle(session: Session, queue: Queue) -> None:
     """Find out what became of requests that a process which died had in hand."""
     for entry in queue.under_way():
-        told = applied(session, entry)
-        if told:
+        if told := said_since(session, entry):
             queue.end(entry.id, *_result(told))
         else:
             queue.put_back(entry.id, "the service ended while it worked on it")

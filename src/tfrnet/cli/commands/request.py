@@ -38,10 +38,24 @@ def submit(
 ) -> int:
     """Send the requests of a file. Those that the service already has are not applied twice."""
     from tfrnet.data.requests import read_requests
+    from tfrnet.serve.client import ServiceError
 
     output, client = Output(as_json), _client(url, token)
-    sent = [client.submit(request.to_dict()) for request in read_requests(file)]
-    _show_all(output, sent)
+    requests, sent = read_requests(file), []
+    for request in requests:
+        try:
+            sent.append(client.submit(request.to_dict()))
+        except ServiceError as error:
+            if not sent:
+                raise
+            output.result("requests", {"requests": sent})
+            raise ServiceError(
+                f"{error}; {len(sent)} of {len(requests)} requests were sent, those before "
+                f"{request.id!r}; submit the file again to send the rest",
+                error.status,
+            ) from None
+        output.say(_line(sent[-1]))
+    output.result("requests", {"requests": sent})
     return 0
 
 
@@ -60,7 +74,10 @@ def list_requests(
     as_json: opt.AsJson = False,
 ) -> int:
     """List the requests of a service."""
-    _show_all(Output(as_json), list(_client(url, token).requests(state)))
+    output, found = Output(as_json), list(_client(url, token).requests(state))
+    for request in found:
+        output.say(_line(request))
+    output.result("requests", {"requests": found})
     return 0
 
 
@@ -127,17 +144,13 @@ def _show(output: Output, request: dict[str, Any]) -> int:
     return int(request["state"] in ("rejected", "failed", "cancelled"))
 
 
-def _show_all(output: Output, requests: list[dict[str, Any]]) -> None:
-    for request in requests:
-        output.say(_line(request))
-    output.result("requests", {"requests": requests})
-
-
 def _line(request: dict[str, Any]) -> str:
+    from tfrnet.serve.client import OPEN
+
     words = [f"{request['id']}: {request['state']}"]
     if request["approval"] == "waiting" and request["state"] == "pending":
         words.append("waiting for approval")
-    if request["state"] in ("pending", "in_progress"):
+    if request["state"] in OPEN:
         words.append(f"{request['days_left']:.0f} days left")
     words += filter(None, [request.get("stage"), request["reason"]])
     if outcome := request["outcome"]:

@@ -20,8 +20,16 @@ if TYPE_CHECKING:
 
 _LOCAL = ("127.0.0.1", "localhost", "::1")
 
+# What a replica makes use of; the other options are about applying requests.
+_OF_A_REPLICA = {
+    *("follow", "model", "name", "dtype", "device", "trust_remote_code"),
+    *("host", "port", "tokens", "root_path", "grace"),
+    *("max_batch", "max_waiting", "max_connections", "max_body", "rate"),
+}
+
 
 def command(
+    context: typer.Context,
     retain: opt.RetainOrOwn = None,
     state: opt.State = opt.DEFAULT_STATE,
     model: opt.Model = None,
@@ -44,7 +52,11 @@ def command(
         ),
     ] = None,
     approve: Annotated[
-        bool, typer.Option("--approve", help="Hold every request until somebody approves it.")
+        bool,
+        typer.Option(
+            "--approve",
+            help="Hold every request that comes from now on until somebody approves it.",
+        ),
     ] = False,
     name: Annotated[
         str, typer.Option(help="Name of the model for clients. Default: its own.")
@@ -115,6 +127,8 @@ def command(
     # First: reading the data may warn of something.
     log = Log()
     log.take_warnings()
+    if follow:
+        _refuse_for_a_replica(context)
     session_options = opt.SessionOptions(
         retain=retain,
         state=state,
@@ -183,12 +197,34 @@ def command(
     else:
         service = _primary(session_options, given, service_options, output, log)
     server = make_server(service, max_connections, root_path.rstrip("/"))
-    address = f"http://{host}:{listening.getsockname()[1]}{root_path.rstrip('/')}"
+    address = _address(host, listening.getsockname()[1], root_path.rstrip("/"))
     # Whoever reads the address may ask at once.
     listening.listen(server.config.backlog)
     _greet(output, address, service)
     run(server, listening)
     return 0
+
+
+def _refuse_for_a_replica(context: typer.Context) -> None:
+    """Raise if options were given that a replica would do nothing about."""
+    given = [
+        max(parameter.opts, key=len)
+        for parameter in context.command.params
+        if parameter.name not in _OF_A_REPLICA and _was_given(context, str(parameter.name))
+    ]
+    if given:
+        raise InputError(
+            f"a replica (--follow) only answers completions, so it takes no {', '.join(given)}"
+        )
+
+
+def _was_given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _address(host: str, port: int, path: str) -> str:
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}{path}"
 
 
 class _LoggedOutput(Output):

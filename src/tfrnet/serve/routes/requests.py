@@ -201,10 +201,12 @@ async def _way(service: Service, name: str, last: int) -> AsyncGenerator[str, No
     with service.news.listening() as listener:
         # Asked first: what ends only after this is among the events that follow.
         has_ended = (await asyncio.to_thread(queue.find, name)).has_ended
-        for event in await asyncio.to_thread(queue.events, name, last):
-            last = event.number
-            yield event_text(event.name, told(event), event.number)
-            has_ended = event.name in _ENDED
+        while page := await asyncio.to_thread(queue.events, name, last):
+            for event in page:
+                last = event.number
+                yield event_text(event.name, told(event), event.number)
+                # The last one says it: what has ended may have been sent again.
+                has_ended = event.name in _ENDED
         if has_ended:
             return
         while (news := await listener.hear(_HEARTBEAT)) is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -22,6 +23,9 @@ from tfrnet.serve.schema import (
 )
 from tfrnet.serve.service import Service
 from tfrnet.serve.tokens import Token
+from tfrnet.state import digest_key
+from tfrnet.state.check import Check
+from tfrnet.state.layout import Layout
 from tfrnet.state.store import StateStore
 
 router = APIRouter(prefix="/v1", tags=["state"], route_class=StrictRoute)
@@ -71,15 +75,23 @@ def history(
 @router.get("/verify", summary="Recompute every digest and the chain")
 def verify(service: TheService, caller: Reader) -> VerifyOut:
     """Check the state on the disk without changing it."""
-    folder = str(service.folder)
+    # The whole path, so that it is found in the details and nothing else is taken for it.
+    folder = service.folder.resolve()
     checks = [
-        CheckOut(name=c.name, passed=c.passed, detail=c.detail.replace(folder, "state"))
-        for c in verify_state(service.folder)
+        CheckOut(name=check.name, passed=check.passed, detail=_without_places(check, folder))
+        for check in verify_state(folder)
     ]
     passed = all(check.passed for check in checks)
     if service.primary and not passed:
         service.primary.worker.doubt()
     return VerifyOut(passed=passed, checks=checks)
+
+
+def _without_places(check: Check, folder: Path) -> str:
+    layout = Layout(folder)
+    if check.name == "key" and not check.passed and digest_key.place(layout) != layout.key:
+        return f"it is kept elsewhere, as {digest_key.VARIABLE} says, and is not usable"
+    return check.detail.replace(str(folder), "state")
 
 
 @router.post("/rollback", summary="Return to a generation")
