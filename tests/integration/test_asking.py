@@ -139,3 +139,27 @@ def test_a_conversation_stands_side_by_side_in_a_terminal(
 def test_a_model_without_a_template_cannot_chat(tfrnet: Tfrnet, files: Files) -> None:
     result = tfrnet("chat", "--model", files.model, *SHORT)
     assert (result.code, "no chat template" in result.error) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        lambda: io.StringIO("\udcff\n"),  # as Python reads it in the C locale
+        lambda: io.TextIOWrapper(io.BytesIO(b"\xff\n"), "utf-8"),
+    ],
+    ids=["let through", "refused by Python"],
+)
+@pytest.mark.usefixtures("elsewhere")
+def test_what_is_said_has_to_be_utf8(
+    tfrnet: Tfrnet, chatty: Path, monkeypatch: pytest.MonkeyPatch, said: Callable[[], io.TextIOBase]
+) -> None:
+    monkeypatch.setattr("sys.stdin", said())
+    result = tfrnet("chat", "--model", chatty, *SHORT)
+    assert result.code == 2
+    assert result.error == "what you say on standard input is not UTF-8 text"
+
+
+@pytest.mark.usefixtures("no_model")
+def test_a_prompt_has_to_be_utf8(tfrnet: Tfrnet, files: Files) -> None:
+    result = tfrnet("generate", "--prompt", "\udcff", "--model", files.model)
+    assert (result.code, result.error) == (2, "--prompt is not UTF-8 text")

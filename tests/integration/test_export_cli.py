@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,13 @@ from transformers import AutoModelForCausalLM
 
 from tests import tiny
 from tests.integration.commands import Files, Tfrnet
+from tests.state.made_up import contents, generation_file
+from tests.state.test_salvage import change_line
+from tfrnet.core.errors import InputError, StateError
 from tfrnet.core.signing import read_key
 from tfrnet.export import FORMATS
 from tfrnet.method_state import mask_of, verify_state
+from tfrnet.state.new_state import NewState
 from tfrnet.state.store import StateStore
 
 IDS = torch.arange(1, 20)[None]
@@ -50,7 +55,8 @@ def test_ia3_is_the_dense_export_and_says_that_it_can_be_taken_off(
 @pytest.mark.parametrize("form", ["dense", "ia3", pytest.param("lora", marks=pytest.mark.slow)])
 def test_the_card_tells_what_it_is(tfrnet: Tfrnet, files: Files, tmp_path: Path, form: str) -> None:
     where = ["--out", tmp_path / "out", "--state", files.state]
-    assert tfrnet("export", "--format", form, "--rank", 1000, *where).code == 0
+    rank = ["--rank", 1000] if form == "lora" else []
+    assert tfrnet("export", "--format", form, *rank, *where).code == 0
     card = (tmp_path / "out" / "README.md").read_text()
     store = StateStore.open(files.state)
     assert card.startswith("---\nlibrary_name: ")
@@ -89,6 +95,24 @@ def test_what_is_undone_is_not_counted(tfrnet: Tfrnet, files: Files, tmp_path: P
     assert "1 applied, 0 rejected" in (tmp_path / "out" / "README.md").read_text()
 
 
+def test_requests_whose_lines_are_lost_count_without_measurements(
+    tfrnet: Tfrnet, files: Files, tmp_path: Path
+) -> None:
+    change_line(files.state, 2)
+    assert tfrnet("repair", "--state", files.state, "--yes").code == 0
+    out = tmp_path / "out"
+    result = tfrnet("export", "--out", out, "--state", files.state)
+    assert result.code == 0, result.err
+    applied = len(StateStore.open(files.state).history.applied)
+    facts = json.loads((out / "tfrnet.json").read_text())
+    assert (applied, facts["requests"], facts["unrecorded"]) == (1, [], 1)
+    card = (out / "README.md").read_text()
+    assert "after 1 deletion request," in card
+    assert "1 applied, 0 rejected" in card
+    assert "Of 1 request nothing is recorded here" in card
+    assert "nothing was measured" not in card
+
+
 @pytest.mark.usefixtures("no_model")
 @pytest.mark.parametrize("form", FORMATS.names())
 def test_an_existing_folder_is_refused_before_a_model_is_loaded(
@@ -100,6 +124,25 @@ def test_an_existing_folder_is_refused_before_a_model_is_loaded(
     assert result.code == 2
     assert "exists already and is not empty" in result.error
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["notes.txt"]
+
+
+@pytest.mark.usefixtures("no_model")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--quant", "NONSENSE"], "--format dense does not take --quant"),
+        (["--quant", "F16", "--rank", 3], "--format dense does not take --quant or --rank"),
+        (["--format", "lora", "--quant", "F16"], "--format lora does not take --quant, but --rank"),
+        (["--format", "gguf", "--rank", 64], "--format gguf does not take --rank, but --quant"),
+        (["--public"], "--public goes with --push"),
+    ],
+)
+def test_options_without_effect_are_refused(
+    tfrnet: Tfrnet, files: Files, tmp_path: Path, options: list[object], message: str
+) -> None:
+    result = tfrnet("export", *options, "--out", tmp_path / "out", "--state", files.state)
+    assert (result.code, result.error) == (2, message)
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.usefixtures("no_model")
@@ -201,3 +244,46 @@ def test_an_import_that_fails_late_leaves_no_state(
     result = tfrnet("import", adapter, "--retain", files.retain, "--state", tmp_path / "new")
     assert (result.code, "No space left" in result.error) == (2, True)
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), InputError("it does not fit")], ids=type)
+def test_an_import_that_is_stopped_late_leaves_no_state(
+    tfrnet: Tfrnet, files: Files, adapter: Path, tmp_path: Path, monkeypatch, error: BaseException
+) -> None:
+    def stop(*arguments: object) -> None:
+        generation_file(tmp_path / "new", 1).write_bytes(b"half of a commit")
+        raise error
+
+    monkeypatch.setattr("tfrnet.session.Session.take_in", stop)
+    result = tfrnet("import", adapter, "--retain", files.retain, "--state", tmp_path / "new")
+    assert result.code == (2 if isinstance(error, InputError) else 130)
+    assert not (tmp_path / "new").exists()
+
+
+def test_no_other_makes_a_state_where_an_import_is_about_to(
+    tfrnet: Tfrnet, files: Files, adapter: Path, tmp_path: Path, monkeypatch
+) -> None:
+    """What another process made there meanwhile would be taken for this one's, and removed."""
+    new, import_command = tmp_path / "new", import_module("tfrnet.cli.commands.import")
+    real, seen = import_command.load, []
+
+    def load(*arguments, **named):
+        with pytest.raises(StateError, match="in use by this process") as caught:
+            NewState(new)
+        seen.append(caught.value)
+        return real(*arguments, **named)
+
+    monkeypatch.setattr(import_command, "load", load)
+    result = tfrnet("import", adapter, "--retain", files.retain, "--state", new)
+    assert (result.code, len(seen)) == (0, 1)
+    assert all(check.passed for check in verify_state(new))
+
+
+def test_a_state_made_at_the_last_moment_is_refused_and_stays(
+    tfrnet: Tfrnet, files: Files, adapter: Path, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setattr(StateStore, "exists", lambda folder: False)
+    before = contents(files.state)
+    result = tfrnet("import", adapter, "--retain", files.retain, "--state", files.state)
+    assert (result.code, "holds a state already" in result.error) == (2, True)
+    assert contents(files.state) == before

@@ -133,8 +133,9 @@ def test_keys_are_made_begun_with_and_rotated(tfrnet: Tfrnet, files: Files, tmp_
     assert "is signed by key" in tfrnet(*rotate, "--key", first, "--new-key", second).error
     told = tfrnet("history", "--state", state).out.splitlines()
     assert [line.split("signed by key ")[1][16:] for line in told[-2:]] == [
-        " from the next line on"
-    ] * 2
+        " from this line on",
+        " from the next line on",
+    ]
     assert tfrnet("rollback", "--state", state, "--to", 0).code == 2
     assert tfrnet("rollback", "--state", state, "--to", 0, "--key", second).code == 0
     assert tfrnet("verify", "--state", state).code == 0
@@ -173,6 +174,14 @@ def test_keys_are_made_begun_with_and_rotated(tfrnet: Tfrnet, files: Files, tmp_
         (
             ["certificate", "--id", "request-1", "--out", "c.html", "--key", "KEY"],
             "need different names",
+        ),
+        (
+            ["certificate", "--id", "request-1", "--out", ".", "--key", "KEY"],
+            ". is a folder; give --out a new file",
+        ),
+        (
+            ["certificate", "--id", "request-1", "--out", "/", "--key", "KEY"],
+            "/ is a folder; give --out a new file",
         ),
         (["certificate", "--check", "wrong.pem"], "wrong.pem is not a certificate"),
         (["certificate", "--check", "none.json"], "none.json cannot be read: No such file"),

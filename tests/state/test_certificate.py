@@ -97,7 +97,7 @@ def test_an_audited_request_says_in_how_many_wordings_it_is_gone(folder: Path, k
     assert value["forgetting"]["wordings_tried"] == 5
     assert value["forgetting"]["wordings_given_before"] == 3
     assert value["forgetting"]["wordings_given_after"] == 1
-    assert "4 of 5 wordings (3 gave it before)" in certificate_page(value)
+    assert "3 of 5 wordings before, 1 after" in certificate_page(value)
 
 
 def test_a_guard_with_groups_shows_the_loss_of_each_without_names(folder: Path, key: Path) -> None:

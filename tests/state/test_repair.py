@@ -14,7 +14,7 @@ from tests.state.made_up import (
     is_equal,
     made_up_state,
 )
-from tfrnet.core.errors import StateError
+from tfrnet.core.errors import DamagedError, StateError
 from tfrnet.method_state import verify_state
 from tfrnet.state.store import StateStore
 
@@ -118,6 +118,22 @@ def test_a_generation_without_a_ledger_line_is_removed(folder: Path) -> None:
         assert is_equal(store.load(), made_up_state(2))
         assert "request-3" not in store.history.applied
     assert all(check.passed for check in verify_state(folder))
+
+
+def test_generations_that_no_cut_off_commit_leaves_are_not_removed(folder: Path) -> None:
+    """An older ledger was put back: what is newer than it may be all that is left."""
+    older = {name: (folder / name).read_bytes() for name in ("ledger.jsonl", "current.json")}
+    with StateStore.open(folder, write=True) as store:
+        commit(store, 4)
+        commit(store, 5)
+    for name, data in older.items():
+        (folder / name).write_bytes(data)
+    before = contents(folder)
+    with pytest.raises(DamagedError, match=r"ends with generation 3, but there is 00000005\."):
+        StateStore.open(folder, write=True)
+    assert contents(folder) == before
+    assert StateStore.open(folder).generation == 3
+    assert not all(check.passed for check in verify_state(folder))
 
 
 def test_a_ledger_line_that_the_pointer_does_not_know_is_carried_over(folder: Path) -> None:

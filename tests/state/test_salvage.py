@@ -255,6 +255,23 @@ def test_what_is_kept_aside_does_not_change_later(folder: Path) -> None:
     assert contents(aside) == before
 
 
+def test_what_is_newer_than_an_older_ledger_is_put_aside(tmp_path: Path) -> None:
+    folder = make_state(tmp_path / "state", commits=2)
+    older = {name: (folder / name).read_bytes() for name in ("ledger.jsonl", "current.json")}
+    with StateStore.open(folder, write=True) as store:
+        for number in (3, 4, 5):
+            commit(store, number)
+    newer = {n: generation_file(folder, n).read_bytes() for n in (3, 4, 5)}
+    for name, data in older.items():
+        (folder / name).write_bytes(data)
+    plan, aside = repaired(folder)
+    assert len(plan.problems) == 3
+    assert aside is not None
+    assert {n: generation_file(aside, n).read_bytes() for n in newer} == newer
+    assert_sound(folder)
+    assert StateStore.open(folder).generation == 2
+
+
 def spoil(folder: Path) -> None:
     change_line(folder, 4)
     flip(generation_file(folder, 5))

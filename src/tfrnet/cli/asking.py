@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tfrnet.cli.opening import load, model_name
 from tfrnet.cli.options import DEFAULT_STATE
 from tfrnet.cli.output import Output
+from tfrnet.core.errors import InputError
 from tfrnet.core.text import printable
 
 if TYPE_CHECKING:
@@ -84,6 +85,14 @@ def _found(state: Path | None) -> StateStore | None:
     if state is None and not StateStore.exists(DEFAULT_STATE):
         return None
     return StateStore.open(state or DEFAULT_STATE)
+
+
+def refuse_undecoded(text: str, where: str) -> None:
+    """Raise at bytes that are no UTF-8: Python lets them through, and no tokenizer takes them."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{where} is not UTF-8 text") from None
 
 
 def on_one_line(text: str) -> str:

@@ -49,6 +49,6 @@ def holdout_words(values: Mapping[str, Any]) -> str:
     )
 
 
-def gone_words(values: Mapping[str, Any]) -> str:
-    """Return in how many wordings an answer is gone, from the figures of a line of the ledger."""
+def wordings_words(values: Mapping[str, Any]) -> str:
+    """Return in how many wordings an answer was given, and is, from a ledger line's figures."""
     return Figures.from_dict(values).all_wordings.words

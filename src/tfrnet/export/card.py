@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from statistics import mean
 from typing import TYPE_CHECKING
 
 from tfrnet.export.format import Format, Job
-from tfrnet.export.origin import Origin
+from tfrnet.export.origin import Measured, Origin
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +35,7 @@ def model_card(job: Job, form: Format, difference: float, folder: str) -> str:
             _head(origin, form),
             f"# {_title(origin)}",
             "",
-            f"`{origin.base_model}` after {_count(len(origin.requests), 'deletion request')}, "
+            f"`{origin.base_model}` after {_count(origin.applied, 'deletion request')}, "
             f"applied with tfrnet (method `{origin.method}`)"
             f" and exported as `{form.name}`.",
             "",
@@ -83,7 +83,7 @@ def _facts(origin: Origin) -> Mapping[str, object]:
         "revision": origin.base_revision or "unknown (not from the hub)",
         "fingerprint of its weights": f"`{origin.base_fingerprint}`",
         "method": f"`{origin.method}`",
-        "requests": f"{len(origin.requests)} applied, {origin.rejected} rejected",
+        "requests": f"{origin.applied} applied, {origin.rejected} rejected",
         "guard": f"a request may raise its loss by at most {100 * limit:g} %"
         if guarded and limit is not None
         else "off",
@@ -96,23 +96,30 @@ def _facts(origin: Origin) -> Mapping[str, object]:
 
 
 def _measured(origin: Origin) -> Iterator[str]:
-    requests = origin.requests
-    if not requests:
+    if origin.requests:
+        yield from _table(_losses(origin.requests))
+        yield ""
+    elif not origin.unrecorded:
         yield "No request was applied, so nothing was measured."
         yield ""
-        return
+    if origin.unrecorded:
+        yield (
+            f"Of {_count(origin.unrecorded, 'request')} nothing is recorded here: the lines in the "
+            "ledger were lost before a repair of the state."
+        )
+        yield ""
+
+
+def _losses(requests: Sequence[Measured]) -> Mapping[str, object]:
     before = mean(request.forget_loss_before for request in requests)
     after = mean(request.forget_loss_after for request in requests)
-    yield from _table(
-        {
-            "loss of the answers to forget, mean": f"{before:.3f} before their request, "
-            f"{after:.3f} after",
-            "loss of the guard examples": f"{requests[0].guard_loss_before:.3f} before all, "
-            f"{requests[-1].guard_loss_after:.3f} after the last",
-            "examples to forget": sum(r.examples for r in requests),
-        }
-    )
-    yield ""
+    return {
+        "loss of the answers to forget, mean": f"{before:.3f} before their request, "
+        f"{after:.3f} after",
+        "loss of the guard examples": f"{requests[0].guard_loss_before:.3f} before all, "
+        f"{requests[-1].guard_loss_after:.3f} after the last",
+        "examples to forget": sum(r.examples for r in requests),
+    }
 
 
 def _table(rows: Mapping[str, object]) -> Iterator[str]:

@@ -51,6 +51,8 @@ class Format(ABC):
     relation: ClassVar[str]
     # Whether the untouched weights can be had from it, so that the forgetting can be taken off.
     removable: ClassVar[bool] = False
+    # The fields of `Options` that it heeds.
+    options: ClassVar[tuple[str, ...]] = ()
 
     def refuse(self, method: type[Unlearner[Any]], options: Options) -> None:
         """Raise, before a model is loaded, if a method's states cannot be written like this."""

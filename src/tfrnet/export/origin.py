@@ -39,7 +39,14 @@ class Origin:
     rejected: int = 0
     ledger_head: str | None = None
     requests: Sequence[Measured] = ()
+    # Applied requests besides these, whose lines a repair of the state could not save.
+    unrecorded: int = 0
     versions: Mapping[str, str] = field(default_factory=versions)
+
+    @property
+    def applied(self) -> int:
+        """How many requests the model has had applied, measured or not."""
+        return len(self.requests) + self.unrecorded
 
     def to_dict(self) -> dict[str, Any]:
         """Return the facts as plain JSON values."""
@@ -51,6 +58,8 @@ def origin_of(store: StateStore, generation: int) -> Origin:
     manifest = store.manifest
     entries = _until(store.entries, generation)
     history = History.of(entries)
+    lines = [_line_of(entries, name) for name in history.applied]
+    measured = [_measured(line) for line in lines if line]
     return Origin(
         made_by="tfrnet export",
         base_model=bare_name(manifest.model),
@@ -62,7 +71,8 @@ def origin_of(store: StateStore, generation: int) -> Origin:
         config=dict(manifest.config),
         rejected=len(history.rejected),
         ledger_head=entries[-1]["hash"],
-        requests=[_measured(entries, name) for name in history.applied],
+        requests=measured,
+        unrecorded=len(lines) - len(measured),
     )
 
 
@@ -72,8 +82,13 @@ def _until(entries: Sequence[dict[str, Any]], generation: int) -> list[dict[str,
     return list(entries[: last + 1])
 
 
-def _measured(entries: Sequence[dict[str, Any]], name: str) -> Measured:
-    entry = next(e for e in reversed(entries) if e.get("id") == name and e["outcome"] == "accepted")
+def _line_of(entries: Sequence[dict[str, Any]], name: str) -> dict[str, Any] | None:
+    """Return the line of an applied request; none if a repair knew of it from a lost line."""
+    found = (e for e in reversed(entries) if e.get("id") == name and e["outcome"] == "accepted")
+    return next(found, None)
+
+
+def _measured(entry: Mapping[str, Any]) -> Measured:
     return Measured(
         entry["examples"],
         entry["forget_loss_before"],

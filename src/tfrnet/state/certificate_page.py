@@ -97,11 +97,11 @@ def _section(title: str, facts: Mapping[str, Any]) -> str:
 
 
 def _wordings(forgetting: Mapping[str, Any]) -> dict[str, str]:
-    """Return in how many wordings the answers are gone, if the request was audited."""
+    """Return in how many wordings the answers were given, and are, if the request was audited."""
     if "wordings_tried" not in forgetting:
         return {}
     counts = (forgetting[f"wordings_{name}"] for name in ("tried", "given_before", "given_after"))
-    return {"gone in": Given(*counts).count}
+    return {"given in": Given(*counts).count}
 
 
 def _change(losses: Mapping[str, Any]) -> str:

@@ -89,6 +89,8 @@ class NewState:
     def remove_state(self) -> None:
         """Remove a state that nothing was committed to; only its holder may."""
         layout = self.layout
+        for number in layout.numbers()[1:]:  # what a commit that failed has left
+            files.remove(layout.generation(number))
         # Without its manifest it is no state, and each of the next steps leaves none either.
         for path in (layout.manifest, layout.pointer, layout.ledger, layout.generation(0)):
             files.remove(path)

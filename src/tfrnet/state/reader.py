@@ -260,6 +260,7 @@ class StateReader:
             return False
         if self._lock:
             self._signer.check(self.public_key)
+            self._refuse_later()
             self._finish_commit(behind, tail.torn_bytes)
             self._in_doubt = False
         return True
@@ -326,6 +327,16 @@ class StateReader:
             f"current.json was written for ({expected} lines)"
         )
 
+    def _refuse_later(self) -> None:
+        """Raise if there are generations that no commit which was cut off can have left."""
+        later = [number for number in self.layout.numbers() if number > self.generation]
+        if later and later[-1] > self.generation + 1:
+            raise DamagedError(
+                f"the ledger of {self.layout.folder} ends with generation {self.generation}, but "
+                f"there is {self.layout.generation(later[-1]).name}: an older ledger may have been "
+                "put in place of the newer one; 'tfrnet verify' names all that does not fit"
+            )
+
     def _finish_commit(self, behind: int, torn_bytes: int) -> None:
         """Put right what a commit that was cut off has left."""
         if torn_bytes:
@@ -335,10 +346,11 @@ class StateReader:
             here = self.position
             Pointer(here.generation, here.lines, here.head).write(self.layout.pointer)
             self.repairs.append(f"finished the commit of generation {self.generation}")
-        unfinished = [n for n in self.layout.numbers() if n > self.generation]
-        if unfinished:
-            self.repairs.append(f"removed unfinished generation {unfinished[0]}")
-        for path in [*map(self.layout.generation, unfinished), *self.layout.partials()]:
+        unfinished = self.layout.generation(self.generation + 1)
+        if unfinished.exists():
+            unfinished.unlink()
+            self.repairs.append(f"removed unfinished generation {self.generation + 1}")
+        for path in self.layout.partials():
             path.unlink(missing_ok=True)
 
 

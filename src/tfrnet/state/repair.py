@@ -196,8 +196,10 @@ class Repair:
         current, oldest = self._history.generation, self._oldest_kept()
         there = self._layout.numbers()
         newer = [n for n in there if n > current and n not in self._known.digests]
+        if newer == [current + 1] and self._is_whole(current + 1):
+            newer = []
         older = [n for n in there if 0 < n < oldest and not self._is_sound(n)]
-        return [*older, *(n for n in newer if n > current + 1 or not self._is_whole(n))]
+        return [*older, *newer]
 
     def _is_whole(self, number: int) -> bool:
         try:

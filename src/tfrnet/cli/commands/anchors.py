@@ -38,8 +38,7 @@ def command(
     from tfrnet.data.requests import read_requests
 
     output = Output(as_json)
-    if out.exists():
-        raise InputError(f"{out} exists already; choose a new file")
+    _refuse_place(out)
     wanted = read_requests(requests)
     prompts = anchor_prompts(wanted)
     loaded = load(
@@ -57,3 +56,14 @@ def command(
     output.say(f"wrote {out} ({len(found)} lines; read them before you use them)")
     output.result("anchors", {"out": str(out), "lines": len(found)})
     return 0
+
+
+def _refuse_place(out: Path) -> None:
+    """Raise before the model writes anything if the file cannot be made, and leave none behind."""
+    try:
+        out.open("x").close()
+        out.unlink()
+    except FileExistsError:
+        raise InputError(f"{out} exists already; choose a new file") from None
+    except OSError as error:
+        raise InputError(f"{out} cannot be written: {error.strerror}") from None

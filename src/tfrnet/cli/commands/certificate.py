@@ -90,6 +90,8 @@ def _write(
     from tfrnet.state.signer import Signer
     from tfrnet.state.store import StateStore
 
+    if not out.name:
+        raise InputError(f"{out} is a folder; give --out a new file")
     store = StateStore.open(state)
     signing = Signer(state, named_key(key)).key_for(store.public_key)
     if signing is None:

@@ -6,9 +6,11 @@ import sys
 from collections.abc import Callable, Iterator
 
 from tfrnet.cli import options as opt
-from tfrnet.cli.asking import AFTER, BEFORE, asked_model
+from tfrnet.cli.asking import AFTER, BEFORE, asked_model, refuse_undecoded
 from tfrnet.cli.output import Output
 from tfrnet.core.errors import InputError
+
+_SAID = "what you say on standard input"
 
 
 def command(
@@ -75,6 +77,9 @@ def _lines(output: Output) -> Iterator[str]:
             line = input("you> ") if output.is_terminal and sys.stdin.isatty() else _from_pipe()
         except EOFError:
             return
+        except UnicodeDecodeError:
+            raise InputError(f"{_SAID} is not UTF-8 text") from None
+        refuse_undecoded(line, _SAID)
         if not line.strip():
             return
         if not (output.is_terminal and sys.stdin.isatty()):

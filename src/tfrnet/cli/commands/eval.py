@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
@@ -25,6 +25,7 @@ from tfrnet.evaluation.attacking.attack import ATTACKS
 if TYPE_CHECKING:
     from tfrnet.core.effect import Effect
     from tfrnet.data.protocol import Split
+    from tfrnet.data.requests import Request
     from tfrnet.evaluation.plan import Plan
     from tfrnet.models.load import LoadedModel
     from tfrnet.state.store import StateStore
@@ -201,6 +202,7 @@ def command(
     from tfrnet import method_state
     from tfrnet.core.versions import versions
     from tfrnet.data.examples import Truncation
+    from tfrnet.data.requests import read_requests
     from tfrnet.data.sources import Source
     from tfrnet.data.split_files import read_split
     from tfrnet.data.tofu import SIZES, Boundary, Template
@@ -254,9 +256,9 @@ def command(
                     f"{name} evaluates what a state made a model forget; give --state FOLDER"
                 )
         where = Source(source, data_dir)
-        plan = make_plan(options, where, read_split(split, where) if split else None)
-        if forgotten:
-            _refuse_forgotten(forgotten, plan)
+        requests = read_requests(forgotten) if forgotten else []
+        plan = make_plan(options, where, read_split(split, where) if split else None, requests)
+        _refuse_forgotten(requests, plan)
         known_state = _describe_state(store, generation)
         if "robustness" in options.tasks:
             _refuse_unexportable(store)
@@ -318,10 +320,9 @@ def _one_of(option: str, value: str, choices: Iterable[str]) -> Any:
     return value
 
 
-def _refuse_forgotten(path: Path, plan: Plan) -> None:
-    from tfrnet.data.requests import read_requests, refuse_overlap
+def _refuse_forgotten(requests: Sequence[Request], plan: Plan) -> None:
+    from tfrnet.data.requests import refuse_overlap
 
-    requests = read_requests(path)
     for part in plan.parts:
         if part.name != "forget":
             label = f"evaluation set of {part.task.name}"

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tfrnet.cli import options as opt
 from tfrnet.cli.opening import load, model_name
 from tfrnet.cli.output import Output
+from tfrnet.core.errors import InputError
 from tfrnet.export import FORMATS
+
+if TYPE_CHECKING:
+    from tfrnet.export.format import Format
 
 DEFAULT_FORMAT = "dense"
 
@@ -29,12 +34,19 @@ def command(
         ),
     ] = DEFAULT_FORMAT,
     quant: Annotated[
-        str, typer.Option(help="Weights of a gguf: F32, F16, BF16, Q8_0 or Q4_K_M.")
-    ] = "Q8_0",
+        str | None,
+        typer.Option(
+            help="Weights of a gguf: F32, F16, BF16, Q8_0 or Q4_K_M.", show_default="Q8_0"
+        ),
+    ] = None,
     rank: Annotated[
-        int,
-        typer.Option(min=1, help="Largest rank of a lora: changed channels in one projection."),
-    ] = 64,
+        int | None,
+        typer.Option(
+            min=1,
+            help="Largest rank of a lora: changed channels in one projection.",
+            show_default="64",
+        ),
+    ] = None,
     push: Annotated[
         str | None,
         typer.Option(
@@ -68,14 +80,17 @@ def command(
     store = StateStore.open(state)
     refuse_existing(out)
     with output.waiting("starting"):
-        from tfrnet.export.format import Format, Job, Options
+        from tfrnet.export.format import Job, Options
         from tfrnet.export.origin import origin_of
 
         form: Format = FORMATS.find(format)
         from tfrnet.method import find_method
 
     number = store.generation if generation is None else generation
-    options = Options(quant, rank)
+    chosen = {"quant": quant, "rank": rank}
+    given: dict[str, Any] = {name: value for name, value in chosen.items() if value is not None}
+    _refuse_idle(form, given, public and not push)
+    options = Options(**given)
     form.refuse(find_method(store.manifest.method), options)
     store.load(number)
     origin = origin_of(store, number)
@@ -124,3 +139,15 @@ def command(
         | origin.to_dict(),
     )
     return 0
+
+
+def _refuse_idle(form: Format, given: Iterable[str], only_public: bool) -> None:
+    """Raise if an option is given that the format does not heed, or --public without --push."""
+    if idle := [f"--{name}" for name in given if name not in form.options]:
+        takes = " and ".join(f"--{name}" for name in form.options)
+        raise InputError(
+            f"--format {form.name} does not take {' or '.join(idle)}"
+            + (f", but {takes}" if takes else "")
+        )
+    if only_public:
+        raise InputError("--public goes with --push")

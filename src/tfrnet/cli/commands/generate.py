@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tfrnet.cli import options as opt
-from tfrnet.cli.asking import asked_model, on_one_line
+from tfrnet.cli.asking import asked_model, on_one_line, refuse_undecoded
 from tfrnet.cli.output import Output
 from tfrnet.core.errors import InputError
 
@@ -31,6 +31,8 @@ def command(
     """
     if any(not text.strip() for text in prompt):
         raise InputError("--prompt is empty; give it some text")
+    for text in prompt:
+        refuse_undecoded(text, "--prompt")
     output = Output(as_json)
     with asked_model(
         state, untouched, generation, model, dtype, device, trust_remote_code, output

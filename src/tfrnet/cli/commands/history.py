@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tfrnet.cli import options as opt
-from tfrnet.cli.audit_lines import gone_words, holdout_words
+from tfrnet.cli.audit_lines import holdout_words, wordings_words
 from tfrnet.cli.output import Output, short_record
 from tfrnet.core.loss_words import group_words, loss_words
 from tfrnet.core.outcome import verdict
@@ -49,7 +49,9 @@ def _line(entry: dict[str, Any]) -> str:
     if entry["kind"] == "import":
         return f"{start}imported from an adapter of state {entry['from'][:12]}"
     if entry["kind"] == "key":
-        return f"{start}signed by key {short(entry['public_key'])} from the next line on"
+        # A first key signs the line that brings it in; of a later one the key before it does.
+        since = "this" if entry.get("signer") == entry["public_key"] else "the next"
+        return f"{start}signed by key {short(entry['public_key'])} from {since} line on"
     if entry["kind"] != "request":
         return f"{start}{entry['kind']}"
     text = f"{start}{verdict(entry)}  {entry['id']}  "
@@ -59,7 +61,7 @@ def _line(entry: dict[str, Any]) -> str:
     if groups := entry.get("guard_groups"):
         losses += f" (by group: {group_words(groups)})"
     if audit := entry.get("audit"):
-        losses += f", {gone_words(audit)}"
+        losses += f", {wordings_words(audit)}"
     if held_out := entry.get("holdout"):
         losses += f", hold-out {holdout_words(held_out)}"
     if reference := entry.get("reference"):

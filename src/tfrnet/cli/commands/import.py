@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from tfrnet.data.examples import Example
     from tfrnet.export.adapter_state import AdapterState
     from tfrnet.models.load import LoadedModel
+    from tfrnet.state.new_state import NewState
 
 
 def command(
@@ -44,6 +44,7 @@ def command(
     from tfrnet.core.signing import named_key
     from tfrnet.data.requests import read_examples
     from tfrnet.export.adapter_state import read_adapter
+    from tfrnet.state.new_state import NewState
     from tfrnet.state.signer import Signer
     from tfrnet.state.store import StateStore
 
@@ -55,11 +56,13 @@ def command(
     kept = read_examples(retain)
     watched = read_examples(guard) if guard else None
     name = model_name(model or _base_of(adapter, found.facts["base_model"]), None)
-    loaded = load(name, dtype, device, output, trust_remote_code=trust_remote_code)
-    from tfrnet.models.fingerprint import fingerprint
+    # Locked also while the model loads: nobody else makes a state there meanwhile.
+    with NewState(state) as place:
+        loaded = load(name, dtype, device, output, trust_remote_code=trust_remote_code)
+        from tfrnet.models.fingerprint import fingerprint
 
-    found.refuse_other_model(name, fingerprint(loaded.model))
-    digest = _take_in(found, loaded, name, state, kept, watched, key)
+        found.refuse_other_model(name, fingerprint(loaded.model))
+        digest = _take_in(found, loaded, name, place, kept, watched, key)
     changed = int((found.mask != 1).sum())
     output.say(f"imported {adapter} as generation 1 of {state}: {changed} changed channels")
     output.result("import", {"state": str(state), "adapter": str(adapter), "digest": digest})
@@ -79,34 +82,33 @@ def _take_in(
     found: AdapterState,
     loaded: LoadedModel,
     name: str,
-    state: Path,
+    place: NewState,
     retain: list[Example],
     guard: list[Example] | None,
     key: Path | None,
 ) -> str:
-    """Make the state; if that fails there is none. Return its digest."""
+    """Make the state and return its digest; if nothing could be taken in there is no state."""
     from tfrnet.method import find_method
     from tfrnet.session import Session
 
     method, facts = find_method(found.facts["method"]), found.facts
     config = method.config_class.from_record(facts["config"])
-    made = False
-    try:
-        with Session(
-            *loaded,
-            state,
-            retain,
-            guard=guard,
-            method=method.method,
-            config=config,
-            seed=facts["seed"],
-            key=key,
-            model_name=name,
-        ) as session:
-            made = True
+    with Session(
+        *loaded,
+        place,
+        retain,
+        guard=guard,
+        method=method.method,
+        config=config,
+        seed=facts["seed"],
+        key=key,
+        model_name=name,
+    ) as session:
+        try:
             session.take_in({"mask": found.mask}, {"from": facts["state_digest"]})
-            return session.store.history.digests[session.store.generation]
-    except BaseException:
-        if made:
-            shutil.rmtree(state, ignore_errors=True)
-        raise
+        except BaseException as error:
+            # At an InputError the session takes a state without a request back itself.
+            if session.store.generation == 0 and not isinstance(error, InputError):
+                place.remove_state()
+            raise
+        return session.store.history.digests[session.store.generation]

@@ -9,7 +9,8 @@ import typer
 
 from tfrnet.cli import options as opt
 from tfrnet.cli.output import Output
-from tfrnet.data.tasks import task_names
+from tfrnet.core.errors import InputError
+from tfrnet.data.tasks import find_task, task_names
 
 
 def command(
@@ -19,7 +20,14 @@ def command(
     data_dir: opt.DataDir = None,
     source: opt.DataSource = "auto",
     requests: Annotated[int, typer.Option(min=1, help="Number of requests.")] = 20,
-    request_size: Annotated[int, typer.Option(min=1, help="Examples per request.")] = 8,
+    request_size: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Examples per request. A task whose requests are people has its own number.",
+            show_default="8",
+        ),
+    ] = None,
     evaluated: Annotated[
         int,
         typer.Option(
@@ -57,9 +65,15 @@ def command(
     from tfrnet.data.split_files import write_split
 
     output = Output(as_json)
+    own = find_task(task).request_items
+    if own and request_size not in (None, own):
+        raise InputError(
+            f"--request-size {request_size}: a request of {task} has {own} examples, all of one "
+            "person or story; leave the option out"
+        )
     sizes = Sizes(
         requests=requests,
-        request_size=request_size,
+        request_size=request_size or own or 8,
         forget_eval=evaluated,
         heldout=evaluated,
         retain=(retain, -(-retain // 2)),

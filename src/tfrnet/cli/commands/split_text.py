@@ -58,7 +58,7 @@ def _read(file: Path, name: str | None) -> list[Request]:
     if name is None:
         raise InputError("--id is needed: it names the request that the text becomes")
     try:
-        text = file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8-sig")  # some editors write a mark
     except UnicodeDecodeError:
         raise InputError(f"{file} is not UTF-8 text") from None
     return [parse_request({"id": name, "examples": [{"text": text}]}, str(file))]

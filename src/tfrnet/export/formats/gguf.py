@@ -33,6 +33,7 @@ class Gguf(Format):
     about = "a file for llama.cpp (--quant F32, F16, BF16, Q8_0 or Q4_K_M)"
     library = "gguf"
     relation = "quantized"
+    options = ("quant",)
 
     def refuse(self, method: type[Unlearner[Any]], options: Options) -> None:
         """Raise for an unknown kind of weights, or where the programs are missing."""

@@ -31,6 +31,7 @@ class Lora(Format):
     library = "peft"
     relation = "adapter"
     removable = True
+    options = ("rank",)
 
     def write(self, job: Job, folder: Path) -> float:
         """Write the adapter, or say why there is none."""
