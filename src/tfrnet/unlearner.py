@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -376,6 +376,10 @@ class Unlearner(ABC, Generic[S]):
         arrays = {name: tensor.cpu().numpy() for name, tensor in state.tensors().items()}
         if problem := self.config_class.state_problem(arrays, self.layout()):
             raise InputError(f"{path} is not a state of this model: {problem}")
+        if lacking := sorted(self._needed() - arrays.keys()):
+            raise InputError(
+                f"{path} is not a state of these settings: it has no {lacking[0]}, which they need"
+            )
         self.restore(state)
         self.requests_seen = int(facts["requests_seen"])
 
@@ -390,6 +394,10 @@ class Unlearner(ABC, Generic[S]):
             self.effect.show(self.state)
 
     # For methods
+
+    def _needed(self) -> Set[str]:
+        """Return the names of the tensors that a state of these settings has."""
+        return frozenset()
 
     def _guard_before(self, say: Report, account: Account) -> GuardLoss:
         """Return the guard loss of the current state, measured once."""

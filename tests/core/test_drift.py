@@ -44,6 +44,10 @@ def test_the_tighter_of_the_two_limits_decides() -> None:
     assert "tfrnet rollback" in refused.reason
     by_request = judge(GuardLoss(2.0), GuardLoss(2.2), STRICT, ceiling=2.15)
     assert by_request.reason.endswith("over the limit 2.1000")
+    none = SimpleNamespace(use_guard=True, guard_relative=0.0, guard_absolute=0.0)
+    assert judge(GuardLoss(2.0), GuardLoss(2.000004), none).reason == (
+        "guard loss would rise from 2.000000 to 2.000004, over the limit 2.000000"
+    )
     unguarded = SimpleNamespace(use_guard=False, guard_relative=0.05, guard_absolute=0.0)
     assert judge(GuardLoss(2.0), GuardLoss(9.0), unguarded, ceiling=2.0).accepted
 

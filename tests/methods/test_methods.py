@@ -153,6 +153,15 @@ def test_a_state_of_another_method_is_not_loaded(tmp_path: Path):
         make("npo").load(tmp_path / "ga.safetensors")
 
 
+def test_a_state_of_other_settings_is_not_loaded(tmp_path: Path):
+    path = tmp_path / "state.safetensors"
+    first = make("ga", "full")
+    first.forget(STREAM[0])
+    first.save(path)
+    with pytest.raises(InputError, match=r"not a state of these settings: it has no .*lora"):
+        make("ga", "lora").load(path)
+
+
 @pytest.mark.parametrize("name", ["ga", "graddiff", "npo"])
 def test_the_forget_loss_rises(name):
     outcome = make(name, "full").forget(STREAM[0])

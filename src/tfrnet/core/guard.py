@@ -68,11 +68,17 @@ class Verdict:
         what = worst.what + (f" in group {worst.group!r}" if worst.group else "")
         if not math.isfinite(worst.after):
             return f"{what} would be {worst.after}"
-        rise = f"{what} would rise from {worst.before:.4f} to {worst.after:.4f}"
+        # So many that a rise above a limit of no rise is seen.
+        digits = next(
+            (n for n in range(4, 9) if f"{worst.after:.{n}f}" != f"{worst.limit:.{n}f}"), 9
+        )
+        before, after, limit = (
+            f"{value:.{digits}f}" for value in (worst.before, worst.after, worst.limit)
+        )
+        rise = f"{what} would rise from {before} to {after}, over the limit {limit}"
         if worst.of_stream:
-            limit = f"over the limit {worst.limit:.4f} of the whole stream (drift_limit)"
-            return f"{rise}, {limit}. {MAKES_ROOM}"
-        return f"{rise}, over the limit {worst.limit:.4f}"
+            return f"{rise} of the whole stream (drift_limit). {MAKES_ROOM}"
+        return rise
 
     def shrink(self, largest: float) -> float:
         """Return the share of a refused step to try next, at most `largest`.

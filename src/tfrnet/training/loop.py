@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -114,6 +114,9 @@ class GradientUnlearner(Unlearner[TensorState]):
     def read_state(cls, tensors: Mapping[str, torch.Tensor]) -> TensorState:
         """Return the state with the given tensors."""
         return TensorState(tensors)
+
+    def _needed(self) -> Set[str]:
+        return self.effect.parameters.keys()
 
     def _attach(self) -> Trainable:
         return self.attach(self.model, self.config, self.seed)

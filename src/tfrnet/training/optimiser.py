@@ -32,6 +32,9 @@ class MasterAdamW:
                 parameter.data = start.to(parameter.dtype, copy=True)
                 self._masters[name] = parameter
             else:
+                # Written to in every step, and perhaps the very values that the model is to get
+                # back.
+                parameter.data = parameter.data.clone()
                 self._masters[name] = nn.Parameter(start.float().clone())
         self._adam = torch.optim.AdamW(
             self._masters.values(), lr=learning_rate, weight_decay=weight_decay, eps=eps

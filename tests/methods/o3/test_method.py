@@ -155,6 +155,14 @@ def test_nothing_but_the_prompts_is_asked_of_a_request():
     assert net.state.tensors() == {}
 
 
+def test_a_wrong_answer_that_cannot_be_learnt_is_refused_before_the_first_request():
+    long = Example("Who sang?", "Kings", wrong_answers=("so " * 400,))
+    requests = [*tiny.requests(1, 10), Request("b", (*tiny.examples(1, 50), long))]
+    with pytest.raises(InputError, match="request 'b', example 2, wrong answers, example 1"):
+        _net().prepare(requests)
+    assert _net(use_wrong_answers=False).prepare(requests)
+
+
 # What the adapter acts on
 
 

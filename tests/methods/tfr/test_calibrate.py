@@ -345,6 +345,7 @@ def test_where_restoring_takes_too_much_of_the_tolerance_the_request_does_withou
 
     A first request has nothing to restore, so restoring is made to move the mask too far.
     """
+    monkeypatch.setattr(SolvedSteps, "restores", True)
     real = SolvedSteps.take
     tried: list[bool] = []
 
@@ -362,6 +363,26 @@ def test_where_restoring_takes_too_much_of_the_tolerance_the_request_does_withou
     torch.testing.assert_close(state.mask, without.mask, atol=0, rtol=0)
     assert outcome.forget_loss_after == plain.forget_loss_after
     assert outcome.attempts > plain.attempts
+
+
+def test_a_request_that_has_nothing_to_restore_is_tried_once(tokenizer, monkeypatch) -> None:
+    tried: list[bool] = []
+    real = SolvedSteps.take
+
+    def take(self, gradients, falls, restore=False):
+        tried.append(restore)
+        return real(self, gradients, falls, restore)
+
+    monkeypatch.setattr(SolvedSteps, "take", take)
+    (outcome,), _ = forget(tokenizer, guard_relative=0, give_back=True)
+    assert outcome.outcome == "rejected"
+    assert tried == [True]
+
+
+def test_steps_may_be_short(tokenizer) -> None:
+    (outcome,), _ = forget(tokenizer, step_margin=0.05, steps=3)
+    assert outcome.attempts == 3
+    assert outcome.forget_loss_after > outcome.forget_loss_before
 
 
 def test_as_many_near_retain_examples_are_held_for_each_forget_example(

@@ -91,6 +91,7 @@ def test_json_round_trip():
         ({"risk_margin": math.inf}, "risk_margin must be a finite number"),
         ({"use_guard": 1}, "use_guard must be true or false"),
         ({"score_tokens": "some"}, "score_tokens must be all or answer"),
+        ({"score_tokens": "answer"}, "score_tokens=answer needs step=select"),
         ({"layers": [0, "1"]}, r"layers\[1\] must be a whole number"),
         ({"layers": [-1]}, "layers must be at least 0"),
         ({"target_modules": []}, "target_modules is empty"),
@@ -115,7 +116,6 @@ def test_bad_values_are_refused_by_name(change, message):
         ("target_modules=all-linear", "target_modules", "all-linear"),
         ("target_modules=.*mlp.*", "target_modules", ".*mlp.*"),
         ("risk_margin=-0.5", "risk_margin", -0.5),
-        ("score_tokens=answer", "score_tokens", "answer"),
     ],
 )
 def test_overrides_are_read_by_type(override, name, value):

@@ -6,7 +6,7 @@ import torch
 from scipy.optimize import lsq_linear
 
 from tfrnet.methods.tfr.steps import least_move as least_move_module
-from tfrnet.methods.tfr.steps.least_move import Bounds, Rows, least_move
+from tfrnet.methods.tfr.steps.least_move import Bounds, Rows, _Tall, least_move
 
 FORGET, RETAIN, CHANNELS = 4, 6, 60
 STIFFNESS = {"forget_stiffness": 10.0, "retain_stiffness": 20.0}
@@ -158,3 +158,26 @@ def test_it_ends_where_nothing_is_left_to_gain(monkeypatch):
     monkeypatch.setattr(torch.linalg, "solve_ex", counted)
     solve(**given, **STIFFNESS)
     assert len(steps) < 20
+
+
+def test_a_gram_matrix_made_from_the_last_one_is_that_of_all_columns():
+    source = torch.Generator().manual_seed(0)
+    matrix = torch.randn(5, 1000, generator=source)
+    tall = _Tall(matrix)
+    chosen = torch.ones(1000, dtype=torch.bool)
+    for changed in (slice(0, 0), slice(0, 300), slice(200, 500), slice(0, 990), slice(3, 5)):
+        chosen = chosen.clone()
+        chosen[changed] = ~chosen[changed]
+        picked = matrix.double()[:, chosen]
+        torch.testing.assert_close(tall.gram(chosen), picked @ picked.T)
+    x, y = torch.randn(1000, generator=source).double(), torch.randn(5, generator=source).double()
+    torch.testing.assert_close(tall.times(x), matrix.double() @ x)
+    torch.testing.assert_close(tall.transposed_times(y), y @ matrix.double())
+
+
+def test_parts_of_rows_and_of_columns_make_no_difference(monkeypatch):
+    given = problem(1, channels=500)
+    whole = solve(**given, **STIFFNESS)
+    monkeypatch.setattr(least_move_module, "_BLOCK", 64)
+    monkeypatch.setattr(least_move_module, "_PART", 700)
+    torch.testing.assert_close(solve(**given, **STIFFNESS), whole, rtol=0, atol=1e-9)

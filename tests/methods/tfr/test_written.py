@@ -22,6 +22,7 @@ from tfrnet.methods.tfr.steps.written import (
     answers_in,
     least_sure,
     mentions,
+    says,
     shared,
 )
 
@@ -75,6 +76,14 @@ def test_an_answer_is_found_anywhere_in_a_text() -> None:
     assert mentions((1, 2, 3), [(2, 3)])
     assert mentions((1, 2, 3), [(9,), (1,)])
     assert not mentions((1, 2, 3), [(1, 3), (3, 4), (1, 2, 3, 4)])
+
+
+def test_an_answer_is_found_in_words_whatever_its_tokens_are() -> None:
+    answers = ["Lisbon", "Rio (de Janeiro)"]
+    assert says('It is called "Lisbon".', answers)
+    assert says("Rio (de Janeiro)", answers)
+    assert not says("Lisbonne", answers)
+    assert not says("Paris", ["", "London"])
 
 
 def test_siblings_are_held_where_they_are_and_retain_examples_given_back() -> None:

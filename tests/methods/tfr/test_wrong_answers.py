@@ -92,7 +92,9 @@ def test_an_example_without_wrong_answers_is_compared_as_before(monkeypatch):
 
 def test_a_wrong_answer_that_cannot_be_used_is_refused_before_the_first_request():
     bad = Request("b", [replace(FORGET[0], wrong_answers=("so " * 400,))])
-    with pytest.raises(InputError, match="request 'b', wrong answers, example 1: the answer has"):
+    with pytest.raises(
+        InputError, match="request 'b', example 1, wrong answers, example 1: the answer has"
+    ):
         net().prepare([Request("a", FORGET[1:]), bad])
     assert net(use_wrong_answers=False).prepare([bad])
 

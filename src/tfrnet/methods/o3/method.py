@@ -20,7 +20,7 @@ from tfrnet.core.errors import InputError
 from tfrnet.core.search_space import SearchSpace
 from tfrnet.core.stage import Report
 from tfrnet.core.tensors import TensorState
-from tfrnet.data.examples import Encoded
+from tfrnet.data.examples import Encoded, wrong_examples
 from tfrnet.data.requests import Request
 from tfrnet.methods.o3.config import O3Config
 from tfrnet.methods.o3.gated_lora import GatedLoraEffect
@@ -91,6 +91,10 @@ class O3(AnswerUnlearner):
                         f"request {request.id!r}, example {number} has no prompt, and o3 "
                         "recognises what to forget by its prompt; give prompt and answer"
                     )
+                if self.config.use_wrong_answers:
+                    # One of them is drawn later, when it would be too late to refuse it.
+                    label = f"request {request.id!r}, example {number}, wrong answers"
+                    self.encode(wrong_examples(example), label)
         return super().prepare(requests)
 
     def propose(self, request: Request, report: Report | None = None) -> Proposal[TensorState]:

@@ -147,6 +147,11 @@ class SharedSettings(Settings):
                 raise InputError(
                     f"target_modules is not a valid regular expression: {error}"
                 ) from None
+        if self.score_tokens == "answer" and self.step != "select":
+            raise InputError(
+                "score_tokens=answer needs step=select: the other steps take the gradient of the "
+                "whole loss, to which the mask at every token belongs"
+            )
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ examples -> scores -> risk -> trajectory -> suppression -> recovery -> guard -> 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -102,13 +102,7 @@ class TFRNet(Unlearner[ChannelState]):
             refuse_uncompilable(model, [model.get_submodule(each.name) for each in self._index])
         # Last, so that an error above leaves no mask behind on the model.
         self.mask = self.effect = ChannelMask(model, self._index)
-        self.state = ChannelState.initial(
-            self.mask.index.total,
-            self.config.step != "select",
-            self.mask.home,
-            with_memory=self.config.step in SOLVED and self.config.memory_rows > 0,
-            with_falls=self.config.memory_fall > 0,
-        )
+        self.state = self._initial()
 
     @property
     def _options(self) -> ScoreOptions:
@@ -191,6 +185,18 @@ class TFRNet(Unlearner[ChannelState]):
         """Make a state the current one, bit for bit, on the model's device."""
         super().restore(state.to(self.mask.home))
 
+    def _needed(self) -> Set[str]:
+        return self._initial().tensors().keys()
+
+    def _initial(self) -> ChannelState:
+        return ChannelState.initial(
+            self.mask.index.total,
+            self.config.step != "select",
+            self.mask.home,
+            with_memory=self.config.step in SOLVED and self.config.memory_rows > 0,
+            with_falls=self.config.memory_fall > 0,
+        )
+
     def prepare(self, requests: Sequence[Request]) -> list[list[Encoded]]:
         """Return the requests' tokens; wrong answers are looked at too, where they are used."""
         if self.config.effective().get("use_wrong_answers"):
@@ -261,8 +267,12 @@ class TFRNet(Unlearner[ChannelState]):
 
     def _wrong_answers(self, request: Request) -> list[list[Encoded]]:
         """Return the prompt of each example of a request with the wrong answers that it names."""
-        label = f"request {request.id!r}, wrong answers"
-        return [self.encode(wrong_examples(example), label) for example in request.examples]
+        return [
+            self.encode(
+                wrong_examples(example), f"request {request.id!r}, example {number}, wrong answers"
+            )
+            for number, example in enumerate(request.examples, start=1)
+        ]
 
     def _work_out(
         self,

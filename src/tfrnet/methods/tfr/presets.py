@@ -33,6 +33,7 @@ PAPER: dict[str, Any] = {
     "recover_strength": 0.5,
     "guard_relative": 0.05,
     "guard_absolute": 0,
+    "drift_limit": None,
     "signed_scores": False,
     "backtracks": 0,
 }

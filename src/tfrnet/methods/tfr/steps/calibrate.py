@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 
 Losses = Callable[[list[Encoded]], torch.Tensor]
 
-_LEAST_REACH = 0.1
 # A sibling that has become less likely by more nats than this, in all, may have been forgotten. A
 # number is so already when its weakest digit is a guess.
 _FORGOTTEN = 2.0
@@ -351,10 +350,13 @@ def calibrate_update(
             break
         # What restoring retain examples takes of the guard's tolerance may be what is missing.
         if restore:
+            if not steps.restores:
+                break
             steps.begin_again()
     undone = ""
     if calibration.repairs and steps.attempts and steps.verdict.accepted:
-        forget, undone = repaired(steps, forget, start, targets, model, calibration)
+        least = config.least_reached
+        forget, undone = repaired(steps, forget, start, targets, model, calibration, least)
         over = over_levels(forget, targets)
     if not steps.attempts:
         note = _UNKNOWN if calibration.is_unknown else steps.idle_reason("at its level")
@@ -382,7 +384,7 @@ def lowered(
     for number in range(steps.allowed):
         model.report.begin(number + 1, steps.allowed)
         falls = wanted_falls(forget.values, targets.to(forget.values), steps.reach)
-        if not bool((falls > 0).any()) or steps.reach < _LEAST_REACH:
+        if not bool((falls > 0).any()) or steps.reach < steps.least_reach:
             break
         if not steps.take(forget.gradients, falls, restore).verdict.accepted:
             # The guard's tolerance is used up, so some examples stay above their level.
@@ -398,16 +400,17 @@ def repaired(
     targets: torch.Tensor,
     model: TrialModel,
     calibration: Calibration,
+    least: float,
 ) -> tuple[ExampleGradients, str]:
     """Bring other retain examples back, then lower again what that has raised.
 
     If answers then are higher above their levels by more than `_RAISED` on average, or so high that
     the request would be rejected, all of this is undone, and what is returned says so. `start` is
-    how far above them they were before the request.
+    how far above them they were before the request, `least` the share of that which has to be gone.
     """
     odds, mask, verdict, now = calibration.odds, steps.mask, steps.verdict, forget
     before = over_levels(forget, targets)
-    if shortfall_of(before, start, steps.least_reached):
+    if shortfall_of(before, start, least):
         return forget, ""
     for part in calibration.repairs:
         found = model.gradients_to_restore(steps.mask, part.examples)
@@ -421,7 +424,7 @@ def repaired(
     now = lowered(steps, now, targets, model, odds, restore=False)
     over = over_levels(now, targets)
     raised = float((over - before).mean()) > _RAISED
-    if raised or shortfall_of(over, start, steps.least_reached):
+    if raised or shortfall_of(over, start, least):
         steps.go_back(mask, verdict)
         return forget, _UNDONE
     return now, ""

@@ -21,7 +21,9 @@ import torch
 from scipy.optimize import brentq
 
 _ITERATIONS = 200
+# Columns, and numbers, that are in float64 at a time: the latter fit into a processor's cache.
 _BLOCK = 1 << 16
+_PART = 1 << 20
 _TOLERANCE = 1e-8
 # A full Newton step is taken if the slope at its end is this much flatter than at its start.
 _FLAT = 0.1
@@ -88,8 +90,8 @@ def least_norm(rows: torch.Tensor, wanted: torch.Tensor, bounds: Bounds) -> torc
     identity = torch.eye(len(wanted), dtype=wanted.dtype, device=wanted.device)
     enough = _TOLERANCE * float(wanted.norm())
     y, best, found = torch.zeros_like(wanted), math.inf, torch.zeros_like(wide.lowest)
+    pull = torch.zeros_like(found)  # rows^T y
     for _ in range(_ITERATIONS):
-        pull = tall.transposed_times(y)
         v = wide.within(pull)
         missed = wanted - tall.times(v)
         # If the steps did not suffice, the last one is still better than no move.
@@ -104,7 +106,7 @@ def least_norm(rows: torch.Tensor, wanted: torch.Tensor, bounds: Bounds) -> torc
         length = _length(_Line(y, towards, pull, change, wanted, wide))
         if length == 0:
             break
-        y = y + length * towards
+        y, pull = y + length * towards, pull + length * change
     return found.to(rows)
 
 
@@ -139,20 +141,36 @@ def _length(line: _Line) -> float:
 
 
 class _Tall:
-    """A matrix [n, C] with many more columns than rows, multiplied in float64 block by block."""
+    """A matrix [n, C] with many more columns than rows, multiplied in float64 part by part."""
 
     def __init__(self, matrix: torch.Tensor) -> None:
-        self._blocks = torch.split(matrix, _BLOCK, dim=1)
+        self._rows = torch.split(matrix, max(1, _PART // matrix.shape[1]))
+        self._columns = torch.split(matrix, _BLOCK, dim=1)
+        self._chosen: torch.Tensor | None = None
+        self._gram = torch.empty(0)
 
     def times(self, x: torch.Tensor) -> torch.Tensor:
-        parts = zip(self._blocks, torch.split(x, _BLOCK), strict=True)
-        return torch.stack([block.double() @ part for block, part in parts]).sum(0)
+        return torch.cat([rows.double() @ x for rows in self._rows])
 
     def transposed_times(self, y: torch.Tensor) -> torch.Tensor:
-        return torch.cat([y @ block.double() for block in self._blocks])
+        found = y.new_zeros(self._rows[0].shape[1])
+        for rows, part in zip(self._rows, torch.split(y, len(self._rows[0])), strict=True):
+            found += part @ rows.double()
+        return found
 
     def gram(self, chosen: torch.Tensor) -> torch.Tensor:
-        """Return matrix diag(chosen) matrix^T."""
-        parts = zip(self._blocks, torch.split(chosen, _BLOCK), strict=True)
-        picked = (block[:, part].double() for block, part in parts)
-        return torch.stack([part @ part.T for part in picked]).sum(0)
+        """Return matrix diag(chosen) matrix^T; what the last one has in common is not done anew."""
+        if (last := self._chosen) is not None and int((chosen ^ last).sum()) < int(chosen.sum()):
+            entered, left = self._gram_of(chosen & ~last), self._gram_of(last & ~chosen)
+            self._gram = self._gram + entered - left
+        else:
+            self._gram = self._gram_of(chosen)
+        self._chosen = chosen
+        return self._gram
+
+    def _gram_of(self, chosen: torch.Tensor) -> torch.Tensor:
+        parts = zip(self._columns, torch.split(chosen, _BLOCK), strict=True)
+        # Picking all columns would copy them for nothing.
+        picked = (block if bool(part.all()) else block[:, part] for block, part in parts)
+        wide = (block.double() for block in picked)
+        return torch.stack([block @ block.T for block in wide]).sum(0)

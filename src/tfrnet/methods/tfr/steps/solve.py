@@ -1,7 +1,7 @@
 """Solved steps until every forget example counts as forgotten, each within the guard.
 
-Beyond the paper. Which suppressed channels may be raised again is decided as in the paper; how far
-every channel moves is the solution of `least_move`. If a step changes retain examples more than
+Beyond the paper. Which lowered channels may be raised again is decided by the paper's pool; how
+far every channel moves is the solution of `least_move`. If a step changes retain examples more than
 predicted, the next one corrects that.
 """
 
@@ -39,6 +39,10 @@ _BEYOND = 0.5
 # How much farther the next step may reach after one that was not shortened.
 _FARTHER = 1.5
 _LEAST_SHARE = 0.1
+# Steps that are shortened to less than this are worth no more passes.
+_LEAST_REACH = 0.1
+# In nats: the same loss from passes of different sizes.
+_ROUNDING = 1e-3
 # The most log-odds that one step restores: the linear prediction holds no further.
 _MOST_GIVEN_BACK = 2.0
 
@@ -126,9 +130,14 @@ class SolvedSteps:
         return 0 if self._config.budget == 0 else self._config.steps
 
     @property
-    def least_reached(self) -> float:
-        """The share of the way to its levels that a request has to come."""
-        return self._config.least_reached
+    def least_reach(self) -> float:
+        """How short steps may become; whoever asks for short ones gets them."""
+        return min(_LEAST_REACH, _LEAST_SHARE * self._config.step_margin)
+
+    @property
+    def restores(self) -> bool:
+        """Whether there is a retain example to bring back."""
+        return self._kept.restores
 
     def take(self, gradients: torch.Tensor, falls: torch.Tensor, restore: bool = False) -> Step:
         """Try a step that lowers the forget examples by `falls`; keep it if the guard accepts it.
@@ -355,6 +364,11 @@ class Constraints:
         assert before is not None
         return running_fisher(before, self._retain.mean_square(), self._config.fisher_decay)
 
+    @property
+    def restores(self) -> bool:
+        """Whether restoring asks for anything: not before earlier requests cost something."""
+        return self._config.use_retain and self._retain.restores
+
     def take_step(self, guard_losses: torch.Tensor) -> None:
         """Record the guard losses after an accepted step."""
         self._guard_losses = guard_losses
@@ -439,6 +453,11 @@ class RetainConstraints:
         self._rows = log_odds_gradients(found.gradients, found.values).mul_(weights)
         self._sum = found.gradients.sum(0, keepdim=True)
         self._stiffness = stiffness
+
+    @property
+    def restores(self) -> bool:
+        """Whether an example had a lower untouched loss, beyond rounding."""
+        return bool((self.losses - self._untouched > _ROUNDING).any())
 
     def hold_if_better(self, losses: torch.Tensor) -> None:
         """Ask for these losses where they are lower than those asked for until now."""

@@ -9,6 +9,7 @@ answers are those that the model would give first if it did not know the right o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -78,13 +79,16 @@ class Writer:
             )
         )
         secrets = [answer_of(example) for example in forget]
+        words = [self.tokenizer.decode(secret).strip() for secret in secrets]
         written = []
         for own, begun in zip(beginnings, starts, strict=True):
             told = [(next(texts), len(start)) for start in begun]
             kept = [
                 Encoded(text, start)
                 for text, start in told
-                if len(text) > start and not mentions(text, secrets)
+                if len(text) > start
+                and not mentions(text, secrets)
+                and not says(self.tokenizer.decode(text), words)
             ]
             # By turns, and the more often the more prompts begin so.
             written += [(turn / own.prompts, sibling) for turn, sibling in enumerate(kept)]
@@ -229,6 +233,13 @@ def mentions(text: Ids, answers: Sequence[Ids]) -> bool:
         text[place : place + len(answer)] == answer
         for answer in answers
         for place in range(len(text) - len(answer) + 1)
+    )
+
+
+def says(text: str, answers: Sequence[str]) -> bool:
+    """Return whether one of the answers stands in a text, also where its tokens are others."""
+    return any(
+        re.search(rf"(?<!\w){re.escape(answer)}(?!\w)", text) for answer in answers if answer
     )
 
 
