@@ -35,7 +35,7 @@ from tfrnet.data.protocol import Sizes, Split, make_split
 from tfrnet.data.sampling import sample_indices
 from tfrnet.data.sources import Source
 from tfrnet.data.tasks import find_task
-from tfrnet.data.tofu import SIZES, Template, TofuRow, tofu_prompt
+from tfrnet.data.tofu import SIZES, Template, TofuRow, tofu_example, tofu_prompt
 from tfrnet.demo import corpus
 from tfrnet.evaluation.attacking.subject import AttackOptions, Subject
 from tfrnet.evaluation.evaluator import Evaluator
@@ -344,7 +344,7 @@ def _tofu(settings: Row, task: str, seed: int) -> Row:
     loaded = _model(settings.get("oracle") or sizes.models[0])
 
     def example(row: TofuRow) -> Example:
-        return Example(tofu_prompt(row.question, loaded.tokenizer, sizes.template), row.answer)
+        return tofu_example(tofu_prompt(row.question, loaded.tokenizer, sizes.template), row.answer)
 
     stream = make_tofu_stream(Source("folder", _options.data_dir), sizes)
     if "oracle" in settings:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from tfrnet.evaluation.metrics.oracle import Answers
 from tfrnet.evaluation.yardsticks import (
@@ -11,7 +11,9 @@ from tfrnet.evaluation.yardsticks import (
     honest_figures,
     oracle_figures,
 )
-from tfrnet_bench.results import CellResult, Part
+from tfrnet_bench.constants import STREAM, TASK_ORACLE, UNTOUCHED
+from tfrnet_bench.results import CellResult, Part, Run
+from tfrnet_bench.seeds import Seeds
 
 
 def honest(result: CellResult) -> Figures:
@@ -35,16 +37,33 @@ def against_oracle(result: CellResult, oracle: CellResult | None) -> Figures:
     return oracle_figures(*(_last_answers(items) for items in (own, other)))
 
 
-def measure(
-    name: str, oracles: Mapping[int, CellResult] | None = None
-) -> Callable[[CellResult], float | None]:
-    """Return a function that reads one of the measures from a result."""
+def measured(run: Run, stream: str, variant: str, name: str) -> Seeds:
+    """Return one of the measures of a variant on a stream, by seed."""
+    oracles = run.by_seed(STREAM, stream, TASK_ORACLE)
+    untouched = run.by_seed(STREAM, stream, UNTOUCHED)
 
     def read(result: CellResult) -> float | None:
-        oracle = (oracles or {}).get(result.seed)
-        return {**honest(result), **against_oracle(result, oracle)}.get(name)
+        distances = against_oracle(result, oracles.get(result.seed))
+        if variant == TASK_ORACLE:
+            result = _as_forgetting(result, untouched.get(result.seed))
+        return {**honest(result), **distances}.get(name)
 
-    return read
+    return run.seeds(STREAM, stream, variant, read)
+
+
+def _as_forgetting(oracle: CellResult, untouched: CellResult | None) -> CellResult:
+    """Return an oracle's result as if the untouched model had become it.
+
+    Nothing is left to be requested: it never saw any of the items.
+    """
+    if untouched is None or "accuracy" not in untouched.forgetting:
+        return replace(oracle, forgetting={})
+    before = {"accuracy": untouched.forgetting["accuracy"], "unseen": []}
+    return replace(
+        oracle,
+        forgetting={**oracle.forgetting, **before},
+        checkpoints=[untouched.checkpoints[0], *oracle.checkpoints[1:]],
+    )
 
 
 def _last_answers(items: Part) -> Answers:

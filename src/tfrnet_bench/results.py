@@ -13,7 +13,7 @@ from typing import Any
 from tfrnet.core.errors import InputError
 from tfrnet.data.protocol import STREAMS
 from tfrnet.evaluation.metrics.continual import CHECKPOINTS
-from tfrnet_bench.constants import FIRST_TUNING_SEED, STREAM
+from tfrnet_bench.constants import FIRST_TUNING_SEED, ORACLE, STREAM, TASK_ORACLE
 from tfrnet_bench.run_folder import CellFolder, CellKey, cell_folders, is_run_folder, read_plans
 from tfrnet_bench.seeds import Seeds
 
@@ -79,7 +79,13 @@ class CellResult:
     @property
     def is_ablation(self) -> bool:
         """Whether the variant is anything other than a method with one of its presets."""
-        return self.variant not in (self.method, f"{self.method}-{self.preset}")
+        names = self.method, f"{self.method}-{self.preset}"
+        return self.variant not in names and not self.is_oracle
+
+    @property
+    def is_oracle(self) -> bool:
+        """Whether it is no method's, but a model's that was trained without the stream's items."""
+        return self.kind == STREAM and self.variant == TASK_ORACLE
 
     @property
     def device(self) -> str:
@@ -142,6 +148,15 @@ class Run:
         found = {key.stream for key in self._tried if key.kind == kind}
         return [name for name in STREAMS if name in found] + sorted(found.difference(STREAMS))
 
+    @property
+    def averaged_streams(self) -> list[str]:
+        """The streams that means are taken over: the paper's where there are any, or else all.
+
+        The others are of other models.
+        """
+        found = self.streams(STREAM)
+        return [stream for stream in found if stream in STREAMS] or found
+
     def variants(self, kind: str, stream: str | None = None) -> list[str]:
         """Return the variants that were tried, by name."""
         return sorted(
@@ -177,10 +192,13 @@ class Run:
 
     @cached_property
     def mixed(self) -> list[tuple[str, str, str]]:
-        """The kind, stream and variant of cells that had other settings on some of their seeds."""
+        """The kind, stream and variant of cells with other settings or models on some seeds."""
         found: dict[tuple[str, str, str], list[Part]] = defaultdict(list)
         for key, result in self._by_key.items():
-            found[key[:3]].append(result.settings)
+            # Every seed may have an oracle of its own.
+            is_oracle = key.variant in (ORACLE, TASK_ORACLE)
+            model = {} if is_oracle else {"model": result.model.get("digest")}
+            found[key[:3]].append({**result.settings, **model})
         return [key for key, settings in found.items() if _differ(settings)]
 
     @cached_property

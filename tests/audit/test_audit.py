@@ -79,7 +79,7 @@ def test_other_wordings_and_texts_are_looked_at(audited) -> None:
     assert set(figures.general) == set(general_texts())
     assert figures.kept is not None
     assert figures.kept.examples == 12
-    assert figures.verdict.startswith("gone in ")
+    assert figures.verdict.startswith("given in ")
 
 
 def test_the_answers_are_for_the_screen_only(audited) -> None:

@@ -40,3 +40,8 @@ def test_one_example_has_no_error() -> None:
 )
 def test_words(after: float, error: float, words: str) -> None:
     assert Change(10, 1.0, 1.0, after, error).words == words
+
+
+def test_a_loss_that_was_not_finite_is_not_unchanged() -> None:
+    assert Change(1, None, float("nan"), 1.0, None).words == "finite again"
+    assert Change(1, None, float("nan"), float("nan"), None).words == "not finite"

@@ -21,7 +21,7 @@ def test_a_verdict() -> None:
         {"english": change(1.001), "french": change(1.2), "code": change(1.2)},
     )
     assert figures.verdict == (
-        "gone in 11 of 12 wordings (9 gave it before), still given: in a chat; "
+        "given in 9 of 12 wordings before, 1 after, still given: in a chat; "
         "nearest kept data unchanged within noise; French text and code worse by 20.0 %"
     )
 
@@ -33,7 +33,7 @@ def test_a_verdict() -> None:
         ({"own": Given(3, 0, 0)}, "the model gave it in none of 3 wordings even before"),
         (
             {"own": Given(3, 3, 0)},
-            "gone in 3 of 3 wordings (3 gave it before), its own only, since its prompts are too "
+            "given in 3 of 3 wordings before, none after, its own only, since its prompts are too "
             "short for others",
         ),
     ],

@@ -116,6 +116,10 @@ def test_a_script_without_spaces_is_cut_too() -> None:
     assert {"own", "first_words", "part", "cloze", "order", "chat"} == set(found)
 
 
+def test_a_prompt_of_separators_has_no_clauses() -> None:
+    assert "order" not in by_kind(Example("\u3002 \u3002", "Tokyo"))
+
+
 @given(st.text(min_size=1).filter(str.strip), st.text(min_size=1).filter(str.strip), st.booleans())
 def test_no_wording_is_empty(prompt: str, answer: str, is_text: bool) -> None:
     example = Example("" if is_text else prompt, answer, is_text=is_text)

@@ -115,6 +115,15 @@ def test_a_mean_says_that_settings_differ_between_its_seeds():
     assert "settings differ between seeds</dt><dd>stream/arithmetic/ga</dd>" in page
 
 
+def test_seeds_of_two_models_are_not_one_mean():
+    results = [stream_result("ga", "arithmetic", seed) for seed in range(3)]
+    results[1] = results[1] | {"model": results[1]["model"] | {"digest": "9" * 64}}
+    assert mean_trade_off(results, "GA").endswith(" [settings differ]")
+    # Every seed may have an oracle of its own.
+    oracles = [result | {"variant": "oracle", "method": "none"} for result in results]
+    assert not run_of(oracles).mixed
+
+
 def test_a_folder_that_is_no_seed_is_refused(run):
     (run / "cells/stream/boolq/ga/zero").mkdir()
     with pytest.raises(InputError, match="'zero' is not a seed"):

@@ -81,6 +81,8 @@ def test_a_long_passage() -> None:
     (line,) = said([request])
     assert line.startswith("request long has a passage of more than 80 words")
     assert "tfrnet split-text" in line
+    # Which cuts plain texts only.
+    assert said([Request("long", (Example("Tell me.", text),))]) == []
 
 
 def test_a_large_request() -> None:

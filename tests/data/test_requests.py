@@ -339,3 +339,9 @@ def test_an_example_may_name_its_group(tmp_path):
     assert example_digest(second, b"key") == example_digest(
         Example("", "A passage.", is_text=True), b"key"
     )
+
+
+def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path):
+    path = tmp_path / "r.jsonl"
+    path.write_bytes(b"\xef\xbb\xbf" + json.dumps(GOOD).encode())
+    assert read_requests(path) == [parse_request(GOOD, "x")]

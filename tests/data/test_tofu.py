@@ -3,8 +3,9 @@ import pytest
 from tests import tiny
 from tests.datasets import made_up_folder, needs_real, real_source, tofu_rows, write_lines
 from tfrnet.core.errors import InputError
+from tfrnet.data.examples import Example
 from tfrnet.data.sources import Source
-from tfrnet.data.tofu import SPLITS, encode_answer, load_tofu, tofu_prompt
+from tfrnet.data.tofu import SPLITS, encode_answer, load_tofu, tofu_example, tofu_prompt
 
 
 @pytest.mark.parametrize("split", SPLITS)
@@ -55,6 +56,14 @@ def test_an_answer_that_does_not_fit_is_refused():
     tokenizer = tiny.make_tokenizer()
     with pytest.raises(InputError, match=r"row 3: \d+ tokens do not fit into max_length 8"):
         encode_answer("Question: a?\nAnswer: ", "red " * 9, tokenizer, 8, "row 3")
+
+
+def test_nothing_is_put_between_a_prompt_and_its_answer():
+    """Some chat templates end without white space."""
+    assert tofu_example("[INST] Who? [/INST]", "Ada").joined == "[INST] Who? [/INST]Ada"
+    assert tofu_example("Question: Who?\nAnswer: ", "Ada") == Example(
+        "Question: Who?\nAnswer: ", "Ada"
+    )
 
 
 def test_a_chat_template_is_used_where_there_is_one():

@@ -11,6 +11,7 @@ from tests.datasets import made_up_folder, write_lines
 from tfrnet.core.errors import InputError
 from tfrnet.data.fewshot import with_shots
 from tfrnet.data.protocol import Sizes, make_split
+from tfrnet.data.requests import Request
 from tfrnet.data.sources import Source
 from tfrnet.data.tasks import find_task
 from tfrnet.data.tofu import load_tofu
@@ -186,8 +187,18 @@ def test_shots_are_those_of_the_seed(source):
 
 
 def test_more_shots_than_there_are_training_items_are_refused(source):
-    with pytest.raises(InputError, match="1000 items are asked for, but the training items of "):
+    with pytest.raises(InputError, match="1000 solved examples are asked for, but "):
         plan(source, "openbookqa", limit=2, shots=1000)
+
+
+def test_what_was_forgotten_is_no_solved_example(source):
+    shots = plan(source, "openbookqa", limit=2, shots=3).parts[0].shots
+    forgotten = [Request("r", (shots[0].example(),))]
+    options = Options(tasks=("openbookqa",), limit=2, shots=3)
+    others = make_plan(options, source, forgotten=forgotten).parts[0].shots
+    assert len(others) == 3
+    assert shots[0] not in others
+    assert shots[1] in others
 
 
 def test_an_item_is_never_its_own_solved_example(source):

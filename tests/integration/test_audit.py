@@ -21,9 +21,9 @@ def test_forget_ends_with_an_audit(tfrnet: Tfrnet, files: Files, tmp_path: Path)
     verdict = rest[-2].removeprefix("  audit: ").partition(";")[0]
     assert verdict.partition(", ")[0] in tfrnet("history", "--state", tmp_path / "new").out
     assert tfrnet("report", tmp_path / "new", "--out", tmp_path / "page.html").code == 0
-    shown = re.search(r'"gone":\["([^"]*)"', (tmp_path / "page.html").read_text())
+    shown = re.search(r'"wordings":\["([^"]*)"', (tmp_path / "page.html").read_text())
     assert shown
-    assert re.fullmatch(r"\d+ of \d+ wordings \(\d+ gave it before\)", shown[1])
+    assert re.fullmatch(r"\d+ of \d+ wordings before, (none|\d+) after", shown[1])
 
 
 def test_it_can_be_switched_off(tfrnet: Tfrnet, files: Files, tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ import pytest
 
 from tests.bench.run.setting import make_machine
 from tfrnet.cli.main import main
+from tfrnet_bench.commands.bench import _plan
+from tfrnet_bench.run.plan import ALL
 
 
 @pytest.fixture
@@ -88,3 +90,17 @@ def test_what_cannot_be_run_is_refused_in_one_line(bench, words, message):
     assert out == ""
     assert message in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("named", "chosen"),
+    [(["all", "lume"], (*ALL, "lume")), (["main", "all"], ALL), (["main", "main"], ("main",))],
+)
+def test_all_takes_nothing_away(named: list[str], chosen: tuple[str, ...]) -> None:
+    assert _plan(named, False, {}, {"forget": "10", "template": "qa"}).experiments == chosen
+
+
+def test_a_name_beside_all_is_checked_too(bench) -> None:
+    code, _, err = bench("all", "typo")
+    assert code == 2
+    assert "unknown experiment 'typo'" in err

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.integration.commands import FAST, Files, Tfrnet, write_lines
 from tfrnet.data.requests import read_examples, read_one_request, read_requests
 
@@ -67,3 +69,22 @@ def test_anchors_are_written_by_the_model(tfrnet: Tfrnet, files: Files, tmp_path
         for example in json.loads(line)["examples"]
     ]
     assert not any(answer in line.joined for answer in answers for line in lines)
+
+
+@pytest.mark.usefixtures("no_model")
+def test_anchors_that_cannot_be_kept_are_refused_before_the_model_writes(
+    tfrnet: Tfrnet, files: Files, tmp_path: Path
+) -> None:
+    options = ["anchors", "--requests", files.stream, "--model", files.model]
+    nowhere = tmp_path / "none" / "anchors.jsonl"
+    result = tfrnet(*options, "--out", nowhere)
+    assert result.code == 2
+    assert result.error == f"{nowhere} cannot be written: No such file or directory"
+    assert "exists already" in tfrnet(*options, "--out", files.stream).error
+
+
+def test_what_is_refused_later_leaves_no_file(tfrnet: Tfrnet, files: Files, tmp_path: Path) -> None:
+    out = tmp_path / "anchors.jsonl"
+    options = ["--requests", files.stream, "--model", "./no-such-model"]
+    assert tfrnet("anchors", *options, "--out", out).code == 2
+    assert not out.exists()

@@ -550,3 +550,13 @@ def test_samples_of_tofu_name_the_rows_of_the_file(
             s["row"] for s in samples if s["part"] == part and s.get("attack") in (None, "loss")
         ]
         assert found == [rows.index(row) for row in wanted]
+
+
+def test_a_task_with_requests_of_its_own_size_takes_no_other(
+    tfrnet: Tfrnet, data: Path, tmp_path: Path
+) -> None:
+    options = ["--task", "lume", "--out", tmp_path / "s", "--data-dir", data]
+    result = tfrnet("split", *options, "--request-size", 2)
+    assert result.code == 2
+    assert result.error.startswith("--request-size 2: a request of lume has 6 examples")
+    assert not (tmp_path / "s").exists()

@@ -38,7 +38,7 @@ pytestmark = pytest.mark.usefixtures("cache")
             ["--tasks", "tofu", "--truth-ratio", "x"],
             "--truth-ratio must be geometric or ",
         ),
-        (["--tasks", "boolq", "--shots", 999], "the training items of boolq"),
+        (["--tasks", "boolq", "--shots", 999], "solved examples are asked for, but boolq has only"),
         (["--tasks", "boolq", "--shots", -1], "--shots"),
         (["--tasks", "boolq", "--max-length", 3], "--max-length"),
         (["--tasks", "boolq", "--batch-size", 0], "--batch-size"),

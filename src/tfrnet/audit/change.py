@@ -76,7 +76,9 @@ class Change:
     def words(self) -> str:
         """What the request did: unchanged, within noise, or by how much worse or better."""
         if not math.isfinite(self.loss_after):
-            return "no longer finite"
+            return "no longer finite" if math.isfinite(self.loss_before) else "not finite"
+        if not math.isfinite(self.loss_before):
+            return "finite again"
         if abs(self.rise) < _NEGLIGIBLE:
             return _UNCHANGED
         change = abs(self.loss_after - self.loss_before)

@@ -30,9 +30,8 @@ class Given:
 
     @property
     def count(self) -> str:
-        """In how many wordings it is gone."""
-        gone = self.tried - self.after
-        return f"{gone} of {self.tried} wordings ({self.before} gave it before)"
+        """In how many wordings it was given, and is."""
+        return f"{self.before} of {self.tried} wordings before, {self.after or 'none'} after"
 
     @property
     def words(self) -> str:
@@ -41,7 +40,7 @@ class Given:
             return "too short to be put into words of any kind"
         if not self.before:
             return f"the model gave it in none of {self.tried} wordings even before"
-        return f"gone in {self.count}"
+        return f"given in {self.count}"
 
 
 @dataclass(frozen=True)

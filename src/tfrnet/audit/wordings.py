@@ -108,7 +108,7 @@ def _clauses_moved(prompt: str) -> str:
     clauses = [
         part.strip() for part in re.split(r"[,;:.](?=\s)|[\uff0c\uff1b\u3001\u3002]", prompt)
     ]
-    *others, last = [part for part in clauses if part]
+    *others, last = [part for part in clauses if part] or [""]
     if not others or len(word_ends(last)) < _LEAST_WORDS:
         return ""
     moved = f"{last[0].upper()}{last[1:]} ____, {', '.join(_lower_start(o) for o in others)}."

@@ -93,7 +93,10 @@ def _about_passages(requests: Sequence[Request]) -> Iterator[str]:
     long = [
         request.id
         for request in requests
-        if any(len(word_ends(example.answer)) > LONG_PASSAGE for example in request.examples)
+        if any(
+            example.is_text and len(word_ends(example.answer)) > LONG_PASSAGE
+            for example in request.examples
+        )
     ]
     if long:
         yield (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import zlib
 from collections.abc import Iterator
@@ -59,6 +60,8 @@ def _text(path: Path) -> str:
             content = file.read(MAX_FILE_BYTES + 1)
         if len(content) > MAX_FILE_BYTES:
             raise InputError(f"{path} is larger than {MAX_FILE_BYTES >> 20} MiB; split it")
+        # Some editors begin a file with a byte-order mark.
+        content = content.removeprefix(codecs.BOM_UTF8)
         return content.decode("utf-8")
     except FileNotFoundError:
         raise InputError(f"{path} does not exist") from None

@@ -100,6 +100,11 @@ def tofu_prompt(
     return prompt
 
 
+def tofu_example(prompt: str, answer: str) -> Example:
+    """Return a prompt with its answer; the prompt itself says what stands between the two."""
+    return Example(prompt, answer, join=" " if prompt[-1:].isspace() else "")
+
+
 def encode_answer(
     prompt: str,
     answer: str,
@@ -116,7 +121,7 @@ def encode_answer(
     """
     if boundary == "answer":
         room = max_length - 1
-        return with_eos(encode(Example(prompt, answer), tokenizer, room, label), tokenizer)
+        return with_eos(encode(tofu_example(prompt, answer), tokenizer, room, label), tokenizer)
     ids = tokenise(prompt + answer, tokenizer)
     start = len(tokenise(prompt, tokenizer))
     if len(ids) >= max_length:

@@ -11,6 +11,7 @@ from tfrnet.data.examples import Truncation
 from tfrnet.data.fewshot import with_shots
 from tfrnet.data.items import Item
 from tfrnet.data.protocol import Split
+from tfrnet.data.requests import Request, places_apart
 from tfrnet.data.sampling import one_per_group, sample_indices, shuffled
 from tfrnet.data.sources import Source
 from tfrnet.data.task import Task
@@ -96,8 +97,16 @@ class Plan:
         return tasks + tofu + sum(map(len, self.privacy or ()))
 
 
-def make_plan(options: Options, source: Source, split: Split | None = None) -> Plan:
-    """Read the data that the options ask for."""
+def make_plan(
+    options: Options,
+    source: Source,
+    split: Split | None = None,
+    forgotten: Sequence[Request] = (),
+) -> Plan:
+    """Read the data that the options ask for.
+
+    Nothing that the split or the requests `forgotten` make a model forget is a solved example.
+    """
     for name in ("robustness", "stream"):
         if name in options.tasks and split is None:
             raise InputError(
@@ -114,10 +123,13 @@ def make_plan(options: Options, source: Source, split: Split | None = None) -> P
         if name not in SPECIAL:
             task = find_task(name)
             if split and ":" in name:
-                raise InputError(f"with --split, name {task.name} without options")
+                raise InputError(
+                    f"with --split, name {name.partition(':')[0]} without what follows the colon: "
+                    "the split says which items"
+                )
             drawn = _split_parts(task, split, options) if split else None
             found = drawn or [_drawn_part(task, options, source)]
-            parts += [_with_shots(part, options, source, split) for part in found]
+            parts += [_with_shots(part, options, source, split, forgotten) for part in found]
     tofu: dict[str, Sequence[TofuRow]] = {}
     if "tofu" in options.tasks:
         files = options.tofu.files()
@@ -163,17 +175,29 @@ def _drawn_part(task: Task, options: Options, source: Source) -> Part:
     return Part(task, task.evaluation, items[:limit])
 
 
-def _with_shots(part: Part, options: Options, source: Source, split: Split | None) -> Part:
+def _with_shots(
+    part: Part,
+    options: Options,
+    source: Source,
+    split: Split | None,
+    forgotten: Sequence[Request],
+) -> Part:
     if not options.shots:
         return part
     groups = {item.group for item in part.plain}
+    # A forgotten item as a solved example would bring back what is measured.
     if split:
-        # A forgotten item as a solved example would bring back what is measured.
         groups |= {item.group for item in split.forget}
     training = part.task.load(part.task.training, source)
+    asked = [example for request in forgotten for example in request.examples]
+    training = [training[i] for i in places_apart([item.example() for item in training], asked)]
     pool = one_per_group(shuffled(training, "shots", options.seed))
     shots = [item for item in pool if item.group not in groups][: options.shots]
-    _check_limit(options.shots, len(shots), f"the training items of {part.task.name}")
+    if len(shots) < options.shots:
+        raise InputError(
+            f"{options.shots} solved examples are asked for, but {part.task.name} has only "
+            f"{len(shots)} that are neither measured nor forgotten; choose a smaller --shots"
+        )
     return replace(part, shots=tuple(shots))
 
 

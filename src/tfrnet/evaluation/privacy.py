@@ -134,10 +134,10 @@ def _encoded(
             row.answer,
             tokenizer,
             options.max_length,
-            f"{label}/{number}",
+            f"{label}/{row.number}",
             options.boundary,
         )
-        for number, row in enumerate(rows)
+        for row in rows
     ]
 
 

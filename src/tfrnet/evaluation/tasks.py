@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from string import ascii_uppercase
 from typing import Any
 
 from tfrnet.core.errors import InputError
@@ -83,7 +84,7 @@ def said(item: Item, sample: Mapping[str, Any] | None, metric: str, in_words: bo
         chosen = sample["chosen_norm" if metric == "acc_norm" else "chosen"]
     if in_words or set(item.choices) == {"yes", "no"}:
         return item.choices[chosen]
-    return "ABCDEFGH"[chosen]
+    return ascii_uppercase[chosen]
 
 
 def answers(items: Sequence[Item], result: TaskResult) -> Answers:
@@ -201,7 +202,7 @@ def _class_figures(task: Task, items: Sequence[Item], chosen: Sequence[int]) -> 
 
     If accuracy falls because one choice is always picked, that is a bias, not lost knowledge.
     """
-    names = items[0].choices if task.fixed_choices else tuple("ABCDEFGH")
+    names = items[0].choices if task.fixed_choices else tuple(ascii_uppercase)
     counts = Counter(names[choice] for choice in chosen)
     figures: dict[str, Any] = {"chosen": dict(sorted(counts.items()))}
     if task.fixed_choices:

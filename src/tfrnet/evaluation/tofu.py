@@ -96,8 +96,8 @@ def _measure(
     tokenizer = evaluator.loaded.tokenizer
     prompts = [tofu_prompt(_question(row, options), tokenizer, options.template) for row in rows]
     groups = [
-        _encode(evaluator, prompt, row, f"tofu/{options.files()[name]}/{number}", options)
-        for number, (prompt, row) in enumerate(zip(prompts, rows, strict=True))
+        _encode(evaluator, prompt, row, f"tofu/{options.files()[name]}/{row.number}", options)
+        for prompt, row in zip(prompts, rows, strict=True)
     ]
     if options.boundary == "answer":
         # The space belongs to the answer, so the model generates it as it was trained to.

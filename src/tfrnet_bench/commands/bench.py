@@ -24,7 +24,7 @@ def command(
         typer.Argument(
             help="main (all methods on the streams), ablation (TFR-Net without its parts), "
             "tofu (privacy and utility), structure (which channels are used), robust (attacks), "
-            "lume and knowundo (private data of made-up people), or all."
+            "lume and knowundo (private data of made-up people), or all but these two: all."
         ),
     ],
     out: Annotated[
@@ -183,7 +183,8 @@ def _plan(
     from tfrnet_bench.run.plan import ALL, BenchPlan, TofuSizes
     from tfrnet_bench.run.quick import QUICK
 
-    chosen = ALL if "all" in experiments else tuple(dict.fromkeys(experiments))
+    named = (ALL if name == "all" else (name,) for name in experiments)
+    chosen = tuple(dict.fromkeys(name for names in named for name in names))
     given = {name: value for name, value in options.items() if value}
     usual = {"tofu": TofuSizes()} | (QUICK if quick else {})
     sizes = usual["tofu"].on(**tofu)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from tfrnet_bench.figures.style import (
     new_figure,
     shared_legend,
 )
-from tfrnet_bench.honest import measure
+from tfrnet_bench.honest import measured
 from tfrnet_bench.results import CellResult, Run
 from tfrnet_bench.seeds import Seeds
 from tfrnet_bench.tables.labels import in_order, task_label, variant_label
@@ -44,7 +45,7 @@ _MARKED = {
 }
 
 
-Read = Callable[[CellResult], float | None]
+Read = Callable[[Run, str, str], Seeds]
 
 
 @dataclass(frozen=True)
@@ -60,16 +61,20 @@ class _Score:
     most: float = 100.0
 
 
+def _seeds(run: Run, stream: str, variant: str, read: Callable[[CellResult], float]) -> Seeds:
+    return run.seeds(STREAM, stream, variant, read)
+
+
 _PAPER = _Score(
-    lambda result: 100 - stream_score("forget_average")(result),
-    stream_score("retain_average"),
+    partial(_seeds, read=lambda result: 100 - stream_score("forget_average")(result)),
+    partial(_seeds, read=stream_score("retain_average")),
     "forgotten: 100 - F Avg",
     "kept: R Avg",
     "equal Trade-off",
 )
 _HONEST = _Score(
-    measure("forgotten"),
-    measure("kept"),
+    partial(measured, name="forgotten"),
+    partial(measured, name="kept"),
     "forgotten, % of what can be",
     "kept, % of what was known",
     "equal honest Trade-off",
@@ -121,8 +126,8 @@ def _styles(variants: list[str]) -> dict[str, tuple[str, str, int]]:
 def _draw_point(
     axes: Any, run: Run, stream: str, variant: str, score: _Score, style: tuple[str, str, int]
 ) -> None:
-    forgotten = run.seeds(STREAM, stream, variant, score.forgotten)
-    kept = run.seeds(STREAM, stream, variant, score.kept)
+    forgotten = score.forgotten(run, stream, variant)
+    kept = score.kept(run, stream, variant)
     if not forgotten.numbers:
         return
     colour, marker, size = style

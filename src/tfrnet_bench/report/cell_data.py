@@ -64,15 +64,15 @@ def request_data(requests: Sequence[Part]) -> dict[str, list[Any]]:
                 (request.get("holdout") or {}).get(name) for request in requests
             ]
     if any(request.get("audit") for request in requests):
-        columns["gone"] = [_gone(request.get("audit")) for request in requests]
+        columns["wordings"] = [_wordings(request.get("audit")) for request in requests]
     columns["verdict"] = [verdict(request) for request in requests]
     columns["seconds"] = [request.get("seconds", {}).get("total") for request in requests]
     columns["peak"] = [request.get("memory", {}).get("peak") for request in requests]
     return columns
 
 
-def _gone(audit: Part | None) -> str:
-    """Return in how many of the wordings that an audit tried the answer is gone."""
+def _wordings(audit: Part | None) -> str:
+    """Return in how many of the wordings that an audit tried the answer was given, and is."""
     return Figures.from_dict(audit).all_wordings.count if audit else ""
 
 

@@ -12,7 +12,7 @@ from tfrnet_bench.report.compact import rounded
 from tfrnet_bench.report.method_scores import MethodScores
 from tfrnet_bench.results import CellResult
 
-# In the place of a stream: the mean over all of them.
+# In the place of a stream: the mean over those that are averaged.
 ALL_STREAMS = "all streams"
 
 
@@ -23,7 +23,7 @@ def method_data(scores: MethodScores) -> dict[str, Any]:
     if scores.ablations:
         groups["variants"] = sorted({*bases, *scores.ablations})
     variants = [*scores.main, *scores.ablations]
-    streams = [ALL_STREAMS, *scores.streams] if len(scores.streams) > 1 else scores.streams
+    streams = [ALL_STREAMS, *scores.streams] if len(scores.averaged) > 1 else scores.streams
     data: dict[str, Any] = rounded(
         {
             "groups": groups,
@@ -63,7 +63,7 @@ def _line(scores: MethodScores, variant: str, stream: str) -> dict[str, Any] | N
     """Return forget and mean retain accuracy at every checkpoint, averaged over seeds."""
     if stream != ALL_STREAMS:
         return _mean_line([_checkpoints(result) for result in scores.of(variant, stream)])
-    by_stream = [_line(scores, variant, name) for name in scores.streams]
+    by_stream = [_line(scores, variant, name) for name in scores.averaged]
     if any(line is None for line in by_stream):
         return None
     lines = [line for line in by_stream if line is not None]

@@ -25,9 +25,14 @@ class MethodScores:
         return sorted({result.stream for result in self.results})
 
     @cached_property
+    def averaged(self) -> list[str]:
+        """The streams that are averaged, sorted by name."""
+        return sorted(set(self.run.averaged_streams) & set(self.streams))
+
+    @cached_property
     def main(self) -> list[str]:
         """The methods with their presets, the untouched model first."""
-        methods = {result.variant for result in self.results if not result.is_ablation}
+        methods = {r.variant for r in self.results if not (r.is_ablation or r.is_oracle)}
         return [UNTOUCHED, *sorted(methods - {UNTOUCHED})]
 
     @cached_property
@@ -63,8 +68,8 @@ class MethodScores:
         }
 
     def means_over_streams(self, variant: str, name: str) -> list[float]:
-        """Return the mean over all streams for each seed that has them all."""
-        values = [self.by_seed(variant, stream, name) for stream in self.streams]
+        """Return the mean over the averaged streams for each seed that has them all."""
+        values = [self.by_seed(variant, stream, name) for stream in self.averaged]
         seeds = set.intersection(*(set(by_seed) for by_seed in values)) if values else set()
         return [fmean(by_seed[seed] for by_seed in values) for seed in sorted(seeds)]
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from tfrnet_bench.constants import ROBUST
 from tfrnet_bench.report.values import MEANING, mean
 from tfrnet_bench.results import Part, Run
-from tfrnet_bench.tables.table import Table
+from tfrnet_bench.tables.table import Table, Value
 
 # Figures by what they are of, a variant and a stream; one for each seed.
 Groups = Mapping[tuple[str, str, str], Sequence[Part]]
@@ -66,12 +67,23 @@ def _relearning_table(groups: Groups) -> Table:
             [
                 *key,
                 mean((figures.get("area_between") for figures in group), 3),
-                mean((figures.get("steps_to_half_recovery") for figures in group), 0),
+                _steps([figures.get("steps_to_half_recovery") for figures in group]),
             ]
             for key, group in sorted(groups.items())
         ],
         text_columns=3,
         hints={
-            "Area between": "Area between this model's curve of relearning and the untouched one's."
+            "Area between": "Area between this model's curve of relearning and the untouched "
+            "one's.",
+            "Steps to half recovery": "Mean over the seeds that come so far.",
         },
     )
+
+
+def _steps(by_seed: Sequence[float | None]) -> Value:
+    """Return the mean of the seeds that recover half, and how many do."""
+    entry, reached = mean(by_seed, 0), sum(steps is not None for steps in by_seed)
+    if reached in (0, len(by_seed)):
+        return entry
+    note = f"{reached} of {len(by_seed)} seeds"
+    return replace(entry, note=f"{entry.note}; {note}" if entry.note else note)

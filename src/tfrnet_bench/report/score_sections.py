@@ -8,13 +8,15 @@ from tfrnet_bench.constants import UNTOUCHED
 from tfrnet_bench.report.method_scores import NAMES, MethodScores
 from tfrnet_bench.report.values import MEANING, MISSING, mean, number
 from tfrnet_bench.results import CellResult
+from tfrnet_bench.tables.guessing import FORGET, floors_by_seed
 from tfrnet_bench.tables.table import Entry, Table, Value
 
 HINTS = {
     "F Avg": "Accuracy on forgotten items in %, averaged over the checkpoints; lower is better.",
     "R Avg": "Accuracy on held-out items of all tasks in %, averaged; higher is better.",
     "Trade-off": "Harmonic mean of 100 - F Avg and R Avg; higher is better.",
-    "Mean": "Mean Trade-off over all streams, from seeds that have them all.",
+    "Mean": "Mean Trade-off over the paper's streams, or over all where there are none of these, "
+    "from seeds that have them all.",
     "Δ Trade-off": "Difference to the method itself on the same seeds.",
     "Re-emergence": "Mean rise of accuracy on forgotten items from right after their request to "
     "the stream's end, in points; lower is better.",
@@ -49,7 +51,6 @@ def trade_off_table(scores: MethodScores) -> Table:
 def stream_table(scores: MethodScores, stream: str) -> Table:
     """Return the main scores on one stream, with what a model without knowledge reaches."""
     final = f"F@{scores.last_checkpoint(stream)}"
-    floors = next((r.floors for r in scores.results if r.stream == stream), {})
     return Table(
         f"scores-{stream}",
         f"Stream {stream}",
@@ -60,8 +61,8 @@ def stream_table(scores: MethodScores, stream: str) -> Table:
             if (seeds := _seeds(scores, variant, stream)) is not MISSING
         ],
         footer=[
-            [f"floor: {name}", number(value), number(value), MISSING, MISSING, MISSING]
-            for name, value in floors.get(stream, {}).items()
+            [f"floor: {name}", value, value, MISSING, MISSING, MISSING]
+            for name, value in _floors(scores, stream).items()
         ],
         hints=HINTS | {final: "Accuracy on forgotten items in % after the last request."},
         row_styles=_ROW_STYLES,
@@ -110,6 +111,15 @@ def _named(variant: str) -> Entry:
 
 def _means(scores: MethodScores, variant: str, stream: str) -> list[Value]:
     return [mean(scores.by_seed(variant, stream, name).values()) for name in NAMES]
+
+
+def _floors(scores: MethodScores, stream: str) -> dict[str, Value]:
+    """Return what ways to answer without knowledge score on the items to be forgotten."""
+    by_seed = [
+        found[FORGET] for found in floors_by_seed(scores.run, stream).values() if FORGET in found
+    ]
+    names = dict.fromkeys(name for found in by_seed for name in found)
+    return {name: mean(found.get(name) for found in by_seed) for name in names}
 
 
 def _seeds(scores: MethodScores, variant: str, stream: str) -> Value:

@@ -81,10 +81,10 @@ def main_result(scores: MethodScores) -> list[str]:
     leaders = [mean.variant for mean in ranked if mean.value == best.value]
     others = ranked[len(leaders) :]
     where = (
-        f"over the {len(scores.streams)} streams" if len(scores.streams) > 1 else "on the stream"
+        f"over the {len(scores.averaged)} streams" if len(scores.averaged) > 1 else "on the stream"
     )
     said = [
-        f"The highest mean Trade-off {where} ({_listed(scores.streams)}) is that of "
+        f"The highest mean Trade-off {where} ({_listed(scores.averaged)}) is that of "
         f"{_listed(leaders)}: {best.words()}."
     ]
     if others:

@@ -25,6 +25,7 @@ _OF_SOME = {
     "lume_model": ("lume",),
     "knowundo_model": ("knowundo",),
     "attack": ("robust",),
+    "task_oracle": ("main",),
 }
 
 
@@ -82,7 +83,8 @@ def _in_common(*plans: Mapping[str, Any]) -> list[str]:
     shared = [
         name
         for name, users in _OF_SOME.items()
-        if all(name in plan and set(users) & set(plan["experiments"]) for plan in plans)
+        # An oracle can be added to a run that has none.
+        if all(plan.get(name) and set(users) & set(plan["experiments"]) for plan in plans)
     ]
     return [*_COMMON, *shared]
 

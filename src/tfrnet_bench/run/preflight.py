@@ -12,6 +12,7 @@ from tfrnet.data.forgotten import read_forgotten
 from tfrnet.data.protocol import Split, make_split
 from tfrnet.data.sources import Source
 from tfrnet.data.tofu import SIZES, check_template
+from tfrnet.evaluation.published import published_sets
 from tfrnet.models.load import model_folder
 from tfrnet.models.shipped import find_shipped
 from tfrnet_bench.backbones.card import LOG
@@ -103,7 +104,11 @@ def check_tofu_oracle(plan: BenchPlan) -> None:
 
 
 def _splits(plan: BenchPlan, stream: str, source: Source) -> dict[tuple[str, int], Split]:
-    return {(stream, seed): make_split(stream, seed, source, plan.sizes) for seed in plan.seeds}
+    splits = {(stream, seed): make_split(stream, seed, source, plan.sizes) for seed in plan.seeds}
+    for split in splits.values():
+        # What is measured beside it may be in files of its own.
+        published_sets(split, source, plan.sizes.heldout)
+    return splits
 
 
 def _check_model(plan: BenchPlan, name: str, trust: bool) -> None:

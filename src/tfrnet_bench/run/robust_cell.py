@@ -38,5 +38,6 @@ def run_robust_cell(run: CellRun) -> tuple[dict[str, Any], list[dict[str, Any]]]
         }
 
     run.apply_requests(data, after)
-    protocol = asdict(plan.sizes) | {"attack": asdict(options)}
+    sizes = asdict(plan.sizes) | {"request_size": split.request_size}
+    protocol = sizes | {"attack": asdict(options)}
     return run.header() | {"protocol": protocol, "robustness": found[0]}, []

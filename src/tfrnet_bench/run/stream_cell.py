@@ -133,7 +133,8 @@ class _StreamCell:
         split = self.split
         floors = {task: find_task(task).floors(items) for task, items in split.heldout.items()}
         result = self.run.header() | {
-            "protocol": asdict(plan.sizes) | {"checkpoints": list(plan.checkpoints)},
+            "protocol": asdict(plan.sizes)
+            | {"request_size": split.request_size, "checkpoints": list(plan.checkpoints)},
             "checkpoints": progress.checkpoints,
             "scores": _scores(progress.checkpoints, plan.checkpoints),
             "untouched": _scores(progress.checkpoints, (0,)),

@@ -14,7 +14,7 @@ from tfrnet.data.items import refuse_same
 from tfrnet.data.requests import Request
 from tfrnet.data.sampling import sample_indices, seeded_order
 from tfrnet.data.sources import Source
-from tfrnet.data.tofu import AUTHOR_ROWS, SIZES, TofuRow, load_tofu, tofu_prompt
+from tfrnet.data.tofu import AUTHOR_ROWS, SIZES, TofuRow, load_tofu, tofu_example, tofu_prompt
 from tfrnet_bench.run.plan import TofuSizes
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class TofuStream:
         )
 
     def _example(self, row: TofuRow, tokenizer: PreTrainedTokenizerBase) -> Example:
-        return Example(tofu_prompt(row.question, tokenizer, self.sizes.template), row.answer)
+        return tofu_example(tofu_prompt(row.question, tokenizer, self.sizes.template), row.answer)
 
 
 def make_tofu_stream(source: Source, sizes: TofuSizes) -> TofuStream:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from statistics import fmean
 
-from tfrnet_bench.constants import STREAM, UNTOUCHED
+from tfrnet_bench.constants import STREAM, TASK_ORACLE, UNTOUCHED
 from tfrnet_bench.results import CellResult, Run
-from tfrnet_bench.seeds import Seeds, combine, count_text
+from tfrnet_bench.seeds import NOT_RUN, Seeds, combine, count_text
 from tfrnet_bench.tables.labels import in_order, task_label, variant_label
 from tfrnet_bench.tables.table import Table
 
 
 def cost_tables(run: Run) -> list[Table]:
-    """Return one table with the cost of every variant but the untouched model."""
-    variants = in_order(set(run.variants(STREAM)) - {UNTOUCHED})
+    """Return one table with the cost of every variant that does anything."""
+    variants = in_order(set(run.variants(STREAM)) - {UNTOUCHED, TASK_ORACLE})
     if not variants:
         return []
     streams = [task_label(stream) for stream in run.streams(STREAM)]
@@ -43,12 +43,16 @@ def _row(run: Run, variant: str) -> list[str]:
     def seeds(read: Callable[[CellResult], float | None]) -> list[Seeds]:
         return [run.seeds(STREAM, stream, variant, read) for stream in run.streams(STREAM)]
 
+    def together(read: Callable[[CellResult], float | None]) -> list[Seeds]:
+        """Return those of the streams that the variant was tried on."""
+        return [found for found in seeds(read) if found.absence() != NOT_RUN]
+
     seconds, accepted = seeds(_seconds), seeds(_accepted)
     return [
         variant_label(variant),
         *(found.text() for found in seconds),
-        combine(seeds(_peak), max).text(),
-        combine(seeds(_evaluation)).text(1),
+        combine(together(_peak), max).text(),
+        combine(together(_evaluation)).text(1),
         *(found.text(1) for found in accepted),
         count_text(accepted),
     ]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from tfrnet.data.protocol import STREAMS
 from tfrnet.evaluation.yardsticks import YARDSTICKS
 from tfrnet_bench.constants import STREAM, UNTOUCHED
-from tfrnet_bench.honest import measure
+from tfrnet_bench.honest import measured
 from tfrnet_bench.paper import BASELINES, main_table
 from tfrnet_bench.results import CellResult, Run
 from tfrnet_bench.seeds import NOT_RUN, Seeds, combine, count_text
@@ -73,8 +73,7 @@ def _honest_cells(run: Run, variant: str) -> list[str]:
     """Return the honest Trade-off of each stream, and the mean; guessing has nothing to forget."""
     if variant == GUESSING:
         return [""] * (len(STREAMS) + 1)
-    read = measure("honest_trade_off")
-    parts = [run.seeds(STREAM, stream, variant, read) for stream in STREAMS]
+    parts = [measured(run, stream, variant, "honest_trade_off") for stream in STREAMS]
     return [part.text(1) for part in (*parts, combine(parts))]
 
 

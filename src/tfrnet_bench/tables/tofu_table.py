@@ -95,7 +95,7 @@ def _beside_oracle(run: Run, variant: str) -> tuple[str, str, str]:
 
     def seeds(read: Callable[[OracleComparison], float | None]) -> Seeds:
         values = {seed: read(found) for seed, found in compared.items()}
-        return Seeds(values, present.tried, present.failed)
+        return Seeds(values, present.tried, present.failed, present.mixed)
 
     return (
         seeds(lambda found: found.leak.absolute).text(2),

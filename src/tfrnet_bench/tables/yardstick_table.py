@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from tfrnet.data.protocol import STREAMS
 from tfrnet.evaluation.yardsticks import YARDSTICKS
-from tfrnet_bench.constants import STREAM, TASK_ORACLE
-from tfrnet_bench.honest import measure
+from tfrnet_bench.constants import STREAM
+from tfrnet_bench.honest import measured
 from tfrnet_bench.results import Run
 from tfrnet_bench.seeds import Seeds, combine
 from tfrnet_bench.tables.labels import variant_label
@@ -46,18 +45,4 @@ def _entry(run: Run, variant: str, name: str) -> str:
 
 
 def _by_stream(run: Run, variant: str, name: str) -> list[Seeds]:
-    return [
-        run.seeds(
-            STREAM,
-            stream,
-            variant,
-            measure(name, run.by_seed(STREAM, stream, TASK_ORACLE)),
-        )
-        for stream in _streams(run)
-    ]
-
-
-def _streams(run: Run) -> list[str]:
-    """Return the paper's streams that were run, or else all others: the two are not averaged."""
-    found = run.streams(STREAM)
-    return [stream for stream in found if stream in STREAMS] or found
+    return [measured(run, stream, variant, name) for stream in run.averaged_streams]

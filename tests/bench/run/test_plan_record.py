@@ -67,6 +67,14 @@ def test_a_model_that_neither_or_only_one_of_them_uses_may_differ(
     assert len(read_plans(tmp_path)) == 3
 
 
+def test_an_oracle_may_be_added_but_not_changed(tmp_path: Path):
+    record_plan(tmp_path, plan("main"))
+    record_plan(tmp_path, plan("main", task_oracle="one"))
+    with pytest.raises(InputError, match="was made with another task_oracle"):
+        record_plan(tmp_path, plan("main", task_oracle="other"))
+    record_plan(tmp_path, plan("main"))
+
+
 def test_another_preset_of_a_method_that_has_cells_is_refused(tmp_path: Path):
     done = plan("main")
     run_cells(tmp_path, done)

@@ -10,6 +10,7 @@ import pytest
 from tests.bench.run.setting import bench, make_machine, make_plan
 from tests.datasets import SECRET
 from tests.integration.commands import run_main
+from tfrnet.core.errors import InputError
 from tfrnet.data.forgotten import forgotten_items
 from tfrnet.data.protocol import Sizes
 from tfrnet.data.tasks.knowundo import KnowUnDo
@@ -73,6 +74,24 @@ def test_the_published_scores_are_told_before_and_after(ran):
     for stream, title in (("lume", "Task aggregate"), ("knowundo", "Unlearn success")):
         assert title in (out / f"tables/published-{stream}.md").read_text()
     assert "KnowUnDo by its own scores" in (out / "report.html").read_text()
+
+
+def test_a_result_says_how_many_examples_its_requests_have(ran):
+    for stream in ("lume", "knowundo"):
+        assert result(ran[0], stream, "ga")["protocol"]["request_size"] == 6
+
+
+def test_a_file_of_the_published_scores_that_is_missing_is_named_before_the_first_cell(
+    tmp_path, tiny_folder
+):
+    machine = make_machine(tmp_path)
+    plan = make_plan(
+        tiny_folder, experiments=("knowundo",), sizes=SIZES, knowundo_model=str(tiny_folder)
+    )
+    check_everything(plan, machine.source)
+    (machine.source.folder / "knowundo" / "unlearn_val.json").unlink()
+    with pytest.raises(InputError, match=r"unlearn_val\.json"):
+        check_everything(plan, machine.source)
 
 
 def test_a_cell_that_was_measured_with_another_length_is_not_kept(tmp_path, tiny_folder):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from statistics import fmean
 
+import pytest
+
 from tests.bench.made_up import run_of, stream_result
 from tests.bench.tables.few import STREAMS, failure, find, stream
 from tfrnet.evaluation.yardsticks import YARDSTICKS
-from tfrnet_bench.honest import honest
+from tfrnet_bench.honest import honest, measured
 from tfrnet_bench.results import CellResult
 from tfrnet_bench.tables.labels import task_label
 from tfrnet_bench.tables.main_table import main_tables
@@ -59,6 +61,29 @@ def test_the_honest_score_stands_beside_the_papers():
     assert find([table], "main")["guessing"]["Honest: mean"] == ""
     for name in ("trade_off", "honest_trade_off"):
         assert YARDSTICKS[name].meaning in table.note
+
+
+def test_a_retrained_model_is_scored_as_if_the_untouched_one_had_become_it():
+    untouched, ignorant = stream("none", "boolq", 0), stream("oracle", "boolq", 0)
+    for result, right in ((untouched, 95.0), (ignorant, 40.0)):
+        result["forgetting"] = result["forgetting"] | {
+            "accuracy": {"before": [right] * 20},
+            "seen": [right] * 20,
+            "unseen": [right] * 19,
+        }
+        for point in result["checkpoints"]:
+            point["retain"] = {"boolq": 80.0}
+    read = {
+        name: measured(run_of([untouched, ignorant]), "boolq", "oracle", name).numbers
+        for name in ("honest_trade_off", "forgotten", "kept", "unseen")
+    }
+    # From 95 to 40, where guessing has 25, and nothing lost.
+    forgotten = 100 * (95 - 40) / (95 - 25)
+    assert read["forgotten"] == [pytest.approx(forgotten)]
+    assert read["kept"] == [pytest.approx(100)]
+    assert read["honest_trade_off"] == [pytest.approx(2 * 100 * forgotten / (100 + forgotten))]
+    assert read["unseen"] == []
+    assert measured(run_of([ignorant]), "boolq", "oracle", "honest_trade_off").numbers == []
 
 
 def test_the_papers_numbers_stand_beside_ours():

@@ -119,8 +119,16 @@ def test_costs_are_by_request():
     assert row["n"] == "3"
 
 
-def test_the_untouched_model_costs_nothing_to_list():
-    assert not cost_tables(run_of([stream("none", "boolq", 0)]))
+def test_what_a_variant_was_not_tried_on_is_not_missing_from_its_cost():
+    results = [stream("ga", "boolq", 0), stream("tfr", "arithmetic", 0), stream("tfr", "boolq", 0)]
+    row = find(cost_tables(run_of(results)), "cost")["GA"]
+    assert row["Seconds Arithmetic"] == "not run"
+    assert row["Evaluation, s"] == "3.0"
+
+
+@pytest.mark.parametrize("variant", ["none", "oracle"])
+def test_what_does_nothing_costs_nothing_to_list(variant):
+    assert not cost_tables(run_of([stream(variant, "boolq", 0)]))
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,7 @@ function requestTable(requests) {
     ["Guard loss", (request) => request.guard_loss_after, 3, (request) => change(request, "guard_loss")],
     ...(requests.some((request) => request.guard_groups) ? [["Guard by group", (request) => request.guard_groups]] : []),
     ...(hasHoldout ? [["Hold-out loss", (request) => request.holdout_loss_after, 3, (request) => change(request, "holdout_loss")]] : []),
-    ...(requests.some((request) => request.gone) ? [["Gone in", (request) => request.gone]] : []),
+    ...(requests.some((request) => request.wordings) ? [["Given in", (request) => request.wordings]] : []),
     ...maskColumns,
     ["Attempts", (request) => request.attempts, 0],
     ["Seconds", (request) => request.seconds, 2],
