@@ -27,6 +27,7 @@ class Account:
         self._done = threading.Event()
         self._sampler = threading.Thread(target=self._sample, daemon=True)
         self._gpus = sorted({p.device.index for p in model.parameters() if p.is_cuda})
+        self._process = psutil.Process()
 
     def __enter__(self) -> Account:
         self._start = time.perf_counter()
@@ -66,7 +67,7 @@ class Account:
     def _now(self) -> int:
         if self._gpus:
             return sum(torch.cuda.memory_allocated(device) for device in self._gpus)
-        return int(psutil.Process().memory_info().rss)
+        return int(self._process.memory_info().rss)
 
     def _sample(self) -> None:
         while not self._done.wait(_INTERVAL):

@@ -121,7 +121,7 @@ def tell(
     listener.measured(before)
     reworded = in_other_words(loaded, parts.forgotten)
     prompts += [each.prompt for each in reworded]
-    said_before = continue_texts(loaded, prompts, _NEW_TOKENS)
+    said_before = continue_texts(loaded, prompts, _NEW_TOKENS, batch_size=len(prompts))
     outcomes = []
     drift = None
     with Session(
@@ -141,7 +141,7 @@ def tell(
         listener.stage("measuring what it still knows")
         after, _ = _measure(loaded, parts)
         listener.measured(after)
-        said_after = continue_texts(loaded, prompts, _NEW_TOKENS)
+        said_after = continue_texts(loaded, prompts, _NEW_TOKENS, batch_size=len(prompts))
         picture = _draw(session, folder / "trajectory.png")
     generations = [
         {"prompt": prompt, "before": first, "after": second}
