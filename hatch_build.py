@@ -22,7 +22,7 @@ class Page(MetadataHookInterface):
     def update(self, metadata: dict[str, Any]) -> None:
         """Set what pyproject.toml leaves to the build."""
         home = _repository()
-        text = (Path(self.root) / "README.md").read_text()
+        text = (Path(self.root) / "README.md").read_text("utf-8")
         metadata["readme"] = {"content-type": "text/markdown", "text": _linked(text, home)}
         metadata["urls"] = _addresses(home) if home else {}
 

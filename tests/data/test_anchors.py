@@ -32,8 +32,12 @@ def test_other_signs_are_no_pattern() -> None:
     assert left("C++ (.*)") == ["The", "We", "No", "In"]
 
 
-def test_a_passage_is_left_out_as_a_whole() -> None:
-    request = Request("r", (Example("", "nothing of it", is_text=True),))
-    assert without_answers(LINES, request) == LINES
-    passage = Example("", LINES[0].joined, is_text=True)
-    assert without_answers(LINES, Request("r", (passage,))) == LINES[1:]
+def test_a_line_that_recites_a_passage_is_left_out() -> None:
+    for text, kept in (
+        ("nothing of it", [LINES[0], *LINES[2:]]),
+        ("nothing of that", LINES),
+        ("They say that the Capital of Portugal is far.", LINES[1:]),
+        ("The capital of Spain is Madrid, on the Manzanares", LINES),
+    ):
+        request = Request("r", (Example("", text, is_text=True),))
+        assert without_answers(LINES, request) == kept

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfrnet.data.likeness import likeness, nearest, trigrams
+from tfrnet.data.likeness import Texts, likeness, nearest, trigrams
 from tfrnet.data.words import sentences, word_ends
 
 
@@ -49,3 +49,12 @@ def test_sentences() -> None:
         "The end",
     ]
     assert sentences("東京です。大きい。") == ["東京です。", "大きい。"]
+
+
+def test_the_largest_likeness_of_many_texts_is_found_at_once() -> None:
+    texts = ["the capital of Spain", "le chat noir", "", "capital letters", "the the the"]
+    sets = [trigrams(text) for text in texts]
+    for text in ("The Capital of Portugal", "noir", "xyz", "", "the"):
+        wanted = trigrams(text)
+        assert Texts(texts).likeness(text) == max(likeness(wanted, each) for each in sets)
+    assert Texts([]).likeness("anything") == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,6 +29,25 @@ def test_no_word_is_lost_or_too_much(text: str, most: int) -> None:
     found = pieces(text, most)
     assert "".join("".join(found).split()) == "".join(text.split())
     assert all(1 <= len(word_ends(piece)) <= most for piece in found)
+
+
+@given(st.text(min_size=1).filter(str.strip), st.integers(1, 7))
+def test_every_piece_and_its_prompt_stand_so_in_the_text(text: str, most: int) -> None:
+    assert all(example.joined in text for example in cut_passage(text, most))
+
+
+def test_lines_of_a_poem_stay_apart() -> None:
+    text = "Roses are red,\nViolets are blue.\n\nSugar is sweet,\nAnd so are you."
+    first, second = cut_passage(text, 7)
+    assert first.answer == "Roses are red,\nViolets are blue."
+    assert second.joined == text
+
+
+def test_a_book_is_cut_in_time_that_grows_with_its_length() -> None:
+    text = "So it goes on, and on. " * 40_000  # the square of which would take minutes
+    start = time.process_time()
+    assert len(pieces(text)) == 6_667
+    assert time.process_time() - start < 10
 
 
 def test_each_piece_follows_the_end_of_the_one_before() -> None:
@@ -62,6 +83,15 @@ def test_the_model_is_given_first_words_in_the_language() -> None:
     assert "Le marché a" in prompts  # an everyday sentence in French
     assert not any("Lisbonne" in prompt for prompt in prompts)
     assert anchor_prompts([Request("r", (Example("", "word"),))]) == []
+
+
+def test_a_line_that_recites_a_passage_or_a_long_answer_is_left_out() -> None:
+    passage = "It was the best of times, it was the worst of times."
+    whole = Request("p", (Example("", passage, is_text=True),))
+    told = ["best of TIMES; it was the worst", "worst of days for a long walk", "Best of times!"]
+    for request in (whole, cut_request(whole, 8)):
+        found = anchors([request], ["It was the", "It is the", "These are the"], told)
+        assert [example.prompt for example in found] == ["It is the", "These are the"]
 
 
 def test_a_line_with_the_answer_is_left_out() -> None:

@@ -15,7 +15,7 @@ from tests import tiny
 from tests.exports import closed_export, export_as, masked
 from tfrnet.core.errors import CheckFailedError, InputError, StateError
 from tfrnet.export import parity
-from tfrnet.export.new_folder import new_folder
+from tfrnet.export.new_folder import new_folder, refuse_unwritable
 
 pytestmark = pytest.mark.filterwarnings("ignore::tfrnet.core.errors.TfrnetWarning")
 IDS = torch.arange(1, 25).reshape(2, 12)
@@ -165,7 +165,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(
 
     monkeypatch.setattr("tfrnet.export.adapter.save_file", full)
     monkeypatch.setattr(masked_llama.model, "save_pretrained", full)
-    with pytest.raises(InputError, match="No space left on device; nothing was exported"):
+    with pytest.raises(InputError, match="No space left on device; nothing was written"):
         export_as(form, masked_llama, tokenizer, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
@@ -183,6 +183,22 @@ def test_what_a_killed_export_left_is_removed_by_the_next_one(tmp_path: Path) ->
         (partial / "whole").write_text("model")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["whole"]
+
+
+def test_a_folder_that_no_other_can_replace_is_refused_before_long_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for place in (Path(), tmp_path):
+        with pytest.raises(InputError, match="is the folder you are in"):
+            refuse_unwritable(place)
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    refused = {"link": "is a link", "/proc": "is where a disk is mounted", "/proc/x/y": "written: "}
+    for name, problem in refused.items():
+        with pytest.raises(InputError, match=problem):
+            refuse_unwritable(tmp_path / name)
+    refuse_unwritable(tmp_path / "new" / "deeper")
+    assert [path.name for path in tmp_path.iterdir()] == ["link"]
 
 
 def test_two_exports_to_one_folder_are_kept_apart(tmp_path: Path) -> None:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 
 from tfrnet.data.examples import Example
 from tfrnet.data.general import general_texts
 from tfrnet.data.language import guess_language
 from tfrnet.data.requests import Request
-from tfrnet.data.words import word_ends
+from tfrnet.data.words import plain_words, word_ends
 
 # The model continues so many words: enough for the language and something of the topic.
 _FIRST_WORDS = 3
 # A line with fewer words says too little.
 _LEAST_WORDS = 3
+# Whoever says so many words of a passage in its order recites it.
+_RUN = 5
+Run = tuple[str, ...]
 
 
 def anchor_prompts(requests: Sequence[Request]) -> list[str]:
@@ -36,10 +39,12 @@ def anchors(
 ) -> list[Example]:
     """Return what a model wrote after the prompts, without what says an answer or too little."""
     answers = {answer for request in requests for answer in _answers(request)}
+    runs = {run for request in requests for run in _runs_to_forget(request)}
     found = []
     for prompt, text in zip(prompts, texts, strict=True):
         line = f"{prompt} {text}".casefold()
-        if says_something(text) and not any(answer in line for answer in answers):
+        says_one = any(answer in line for answer in answers) or _has_one(line, runs)
+        if says_something(text) and not says_one:
             found.append(Example(prompt, text.strip()))
     return found
 
@@ -50,13 +55,13 @@ def says_something(text: str) -> bool:
 
 
 def without_answers(lines: Sequence[Example], request: Request) -> list[Example]:
-    """Return the lines that name none of a request's answers and are none of its passages."""
+    """Return the lines that name none of a request's answers and recite none of its passages."""
     named = [re.compile(rf"(?<!\w){re.escape(answer)}(?!\w)") for answer in _answers(request)]
-    passages = {each.joined.strip().casefold() for each in request.examples if each.is_text}
+    runs = set(_runs_to_forget(request))
     return [
         line
         for line in lines
-        if line.joined.strip().casefold() not in passages
+        if not _has_one(line.joined, runs)
         and not any(each.search(line.joined.casefold()) for each in named)
     ]
 
@@ -65,6 +70,23 @@ def _answers(request: Request) -> Iterator[str]:
     for example in request.examples:
         if not example.is_text:
             yield example.answer.strip().casefold()
+
+
+def _runs_to_forget(request: Request) -> Iterator[Run]:
+    """Yield the runs of words that a passage or a long answer is recognised by."""
+    for example in request.examples:
+        words = plain_words(example.answer)
+        if example.is_text or len(words) > _RUN:
+            yield from _runs(words, min(_RUN, len(words)))
+
+
+def _has_one(text: str, runs: Set[Run]) -> bool:
+    words = plain_words(text)
+    return any(run in runs for size in {len(run) for run in runs} for run in _runs(words, size))
+
+
+def _runs(words: Sequence[str], size: int) -> Iterator[Run]:
+    return (tuple(words[i : i + size]) for i in range(len(words) - size + 1) if size)
 
 
 def _first_words(text: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from tfrnet.data.examples import Example
 from tfrnet.data.general import NAMES
 from tfrnet.data.language import guess_language, script
-from tfrnet.data.likeness import likeness, trigrams
+from tfrnet.data.likeness import Texts
 from tfrnet.data.requests import Request
 from tfrnet.data.words import word_ends
 
@@ -75,8 +75,8 @@ def _about_languages(requests: Sequence[Request], held: Sequence[Example]) -> It
 
 
 def _about_topics(requests: Sequence[Request], held: Sequence[Example]) -> Iterator[str]:
-    lines = [trigrams(example.joined) for example in held]
-    far = [request.id for request in requests if not _is_near(request, lines)]
+    texts = Texts([example.joined for example in held])
+    far = [request.id for request in requests if not _is_near(request, texts)]
     if far:
         yield (
             f"no retain line that requests can use is near the topic of {_listed(far)} (by shared "
@@ -84,9 +84,8 @@ def _about_topics(requests: Sequence[Request], held: Sequence[Example]) -> Itera
         )
 
 
-def _is_near(request: Request, lines: Sequence[frozenset[str]]) -> bool:
-    wanted = [trigrams(example.joined) for example in request.examples]
-    return any(likeness(each, line) >= _NEAR for line in lines for each in wanted)
+def _is_near(request: Request, texts: Texts) -> bool:
+    return any(texts.likeness(example.joined) >= _NEAR for example in request.examples)
 
 
 def _about_passages(requests: Sequence[Request]) -> Iterator[str]:

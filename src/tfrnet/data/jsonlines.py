@@ -1,15 +1,16 @@
-"""Reading JSON Lines, plain or gzipped, with errors that name file and line."""
+"""JSON Lines, plain or gzipped: written, and read with errors that name file and line."""
 
 from __future__ import annotations
 
 import codecs
 import gzip
+import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, cast
 
-from tfrnet.core import strict_json
+from tfrnet.core import files, strict_json
 from tfrnet.core.errors import InputError
 from tfrnet.core.text import printable
 
@@ -41,6 +42,13 @@ def json_lines(path: Path) -> Iterator[tuple[int, Any]]:
                 raise InputError(
                     f"{path}:{number}: not JSON ({what}); each line is one whole JSON object"
                 ) from None
+
+
+def write_json_lines(path: Path, values: Iterable[object]) -> None:
+    """Write values to a file, one a line, so that the file has all of them or is not there."""
+    data = "".join(json.dumps(value, ensure_ascii=False) + "\n" for value in values).encode()
+    # Without a time stamp, so that the same values are the same file.
+    files.replace_file(path, gzip.compress(data, mtime=0) if _is_packed(path) else data)
 
 
 def _one_object(text: str) -> dict[str, Any] | None:
@@ -77,4 +85,8 @@ def _text(path: Path) -> str:
 
 
 def _opened(path: Path) -> IO[bytes]:
-    return cast(IO[bytes], gzip.open(path)) if path.suffix == ".gz" else path.open("rb")
+    return cast(IO[bytes], gzip.open(path)) if _is_packed(path) else path.open("rb")
+
+
+def _is_packed(path: Path) -> bool:
+    return path.suffix == ".gz"

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 _LENGTH = 3
 
 
@@ -20,6 +22,23 @@ def trigrams(text: str) -> frozenset[str]:
 def likeness(wanted: frozenset[str], other: frozenset[str]) -> float:
     """Return the share of one text's trigrams that another has, from 0 to 1."""
     return len(wanted & other) / len(wanted) if wanted else 0.0
+
+
+class Texts:
+    """Texts by their trigrams, to find out fast how alike the most similar of them is."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        places: dict[str, list[int]] = {}
+        for place, text in enumerate(texts):
+            for each in trigrams(text):
+                places.setdefault(each, []).append(place)
+        self._places = {each: np.array(found) for each, found in places.items()}
+
+    def likeness(self, text: str) -> float:
+        """Return the largest likeness of any of the texts to a given one."""
+        wanted = trigrams(text)
+        found = [self._places[each] for each in wanted if each in self._places]
+        return int(np.bincount(np.concatenate(found)).max()) / len(wanted) if found else 0.0
 
 
 def nearest(wanted: Sequence[str], others: Sequence[frozenset[str]], count: int) -> list[int]:

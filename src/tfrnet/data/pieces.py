@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import replace
 from itertools import pairwise
 
@@ -23,7 +24,8 @@ def pieces(text: str, most_words: int = DEFAULT_WORDS) -> list[str]:
 def _cuts(text: str, most_words: int) -> list[int]:
     """Return where the pieces of a text end: as late as possible, if possible with a sentence."""
     words = word_ends(text)
-    finals = {max((w for w in words if w <= end), default=0) for end in sentence_ends(text)}
+    known = [0, *words]  # 0 for a sentence before which there is no word
+    finals = {known[bisect_right(words, end)] for end in sentence_ends(text)}
     cuts: list[int] = []
     start = 0
     while start < len(words):
@@ -47,9 +49,15 @@ def cut_passage(text: str, most_words: int = DEFAULT_WORDS) -> list[Example]:
     examples = [Example("", before, is_text=True)]
     for start, end in pairwise(cuts[1:]):
         piece = text[start:end]
-        join = " " if piece[0].isspace() else ""
-        examples.append(Example(_end(before), piece.strip(), join=join))
-        before = piece.strip()
+        said = piece.strip()
+        # Lines and paragraphs stay apart as they are in the text.
+        space = piece[: len(piece) - len(said)]
+        examples.append(
+            Example(_end(before), said)
+            if space == " "
+            else Example(_end(before), space + said, join="")
+        )
+        before = said
     return examples
 
 

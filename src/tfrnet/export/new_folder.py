@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,11 +14,18 @@ from tfrnet.state.layout import Layout
 
 
 def refuse_existing(folder: Path) -> None:
-    """Raise if a folder holds something already, is a file or a link, or lies in a state."""
+    """Raise if no new folder can take a place: it holds something, is a link, lies in a state."""
     if folder.is_symlink():
         raise InputError(
             f"{folder} is a link, so no folder can take its place; choose a new folder"
         )
+    # Neither can be replaced by another folder, even if it is empty.
+    for problem, is_so in (
+        ("is the folder you are in", folder.resolve() == Path.cwd()),
+        ("is where a disk is mounted", folder.is_mount()),
+    ):
+        if is_so:
+            raise InputError(f"{folder} {problem}; choose a new folder in it")
     for parent in folder.absolute().parents:
         if Layout(parent).manifest.is_file() and Layout(parent).ledger.is_file():
             raise InputError(f"{folder} lies in the state {parent}; choose a folder outside it")
@@ -25,15 +33,25 @@ def refuse_existing(folder: Path) -> None:
         raise InputError(f"{folder} exists already and is not empty; choose a new folder")
 
 
+def refuse_unwritable(folder: Path) -> None:
+    """Raise before long work if a new folder could not be made there."""
+    refuse_existing(folder)
+    parent = next(each for each in folder.absolute().parents if each.exists())
+    try:
+        Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=parent)).rmdir()
+    except OSError as error:
+        raise InputError(f"{folder} cannot be written: {error.strerror}") from error
+
+
 @contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:
     """Yield a folder beside the wanted one; it takes its place when nothing went wrong.
 
-    It has a name of its own, so that what a killed export has left is used again, not kept for
-    ever. A lock keeps two exports to one folder apart.
+    It has a name of its own, so that what a killed process has left is used again, not kept for
+    ever. A lock keeps two processes with one folder apart.
     """
     refuse_existing(folder)
-    partial = folder.parent / f".{folder.absolute().name}.exporting"
+    partial = folder.parent / f".{folder.absolute().name}.partial"
     try:
         partial.mkdir(parents=True, exist_ok=True)
         lock = FolderLock(partial)
@@ -52,7 +70,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
     except Exception as error:
         # A full or failing disk reaches us as whatever the libraries that write make of it.
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:300]
-        raise InputError(f"{folder} cannot be written: {reason}; nothing was exported") from error
+        raise InputError(f"{folder} cannot be written: {reason}; nothing was written") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
         lock.release()

@@ -18,5 +18,7 @@ def write_export(job: Job, form: Format, folder: Path) -> float:
         difference = form.write(job, partial)
         facts = job.origin.to_dict() | {"format": form.name} | form.facts(job)
         (partial / FACTS).write_text(json.dumps(facts, indent=1) + "\n")
-        (partial / "README.md").write_text(model_card(job, form, difference, folder.name))
+        (partial / "README.md").write_text(
+            model_card(job, form, difference, folder.name), encoding="utf-8"
+        )
     return difference

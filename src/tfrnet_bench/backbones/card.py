@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -134,7 +135,7 @@ def card(
         f"{verdict}\n\n```python\nfrom tfrnet import load_model\n\n"
         f'model, tokenizer = load_model("{place}")\n```',
         f"## Training data\n\n{data.text}{_left_out(log)}\n\n{_amount(log)}",
-        _training(log),
+        _training(log, merged),
     ]
     if figures is not None:
         sections.append(_SECTIONS.get(log["recipe"], tofu_section)(figures))
@@ -205,11 +206,11 @@ def _amount(log: Mapping[str, Any]) -> str:
     )
 
 
-def _training(log: Mapping[str, Any]) -> str:
+def _training(log: Mapping[str, Any], merged: bool) -> str:
     options, last = log["options"], log["epochs"][-1]
     versions = ", ".join(f"{name} {version}" for name, version in log["versions"].items())
     return (
-        f"## Training\n\n    {command(log)}\n\n"
+        f"## Training\n\n    {command(log, merged)}\n\n"
         "`DATA` is a folder with the datasets. LoRA of rank "
         f"{options['rank']} (alpha {options['alpha']}) on all projections, AdamW, peak learning "
         f"rate {options['learning_rate']:g}, {options['epochs']} epochs, batches of up to "
@@ -220,12 +221,12 @@ def _training(log: Mapping[str, Any]) -> str:
     )
 
 
-def command(log: Mapping[str, Any]) -> str:
+def command(log: Mapping[str, Any], merged: bool = False) -> str:
     """Return the command that repeats the training."""
     recipe, options = find_recipe(log["recipe"]), log["options"]
     parts = ["tfrnet prepare --recipe", recipe.name]
     if log["base"] != recipe.base:
-        parts += ["--model", log["base"]]
+        parts += ["--model", shlex.quote(log["base"])]
     if options["epochs"] != recipe.options.epochs:
         parts += ["--epochs", str(options["epochs"])]
     if options["learning_rate"] != recipe.options.learning_rate:
@@ -234,6 +235,10 @@ def command(log: Mapping[str, Any]) -> str:
         parts += ["--without", ",".join(map(str, without["seeds"]))]
     if limit := log["data"].get("limit"):
         parts += ["--limit", str(limit)]
+    if (dtype := log.get("dtype", "float32")) != "float32":
+        parts += ["--dtype", dtype]
+    if merged:
+        parts += ["--merge"]
     return " ".join([*parts, "--data-dir DATA --out", recipe.name])
 
 
@@ -249,4 +254,4 @@ if __name__ == "__main__":
     for shipped_name in BACKBONES:
         place = find_shipped(shipped_name)
         assert place is not None
-        (place / CARD).write_text(shipped_card(place))
+        (place / CARD).write_text(shipped_card(place), encoding="utf-8")

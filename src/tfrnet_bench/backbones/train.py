@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-import shutil
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,6 +16,7 @@ from tfrnet.core.errors import InputError
 from tfrnet.data.examples import Encoded
 from tfrnet.data.forgotten import Forgotten
 from tfrnet.data.sources import Source
+from tfrnet.export.new_folder import new_folder
 from tfrnet.models.finetune import EpochRecord, FinetuneOptions, finetune
 from tfrnet.models.load import LoadedModel
 from tfrnet_bench.backbones.card import CARD, LOG, card
@@ -70,6 +69,7 @@ def train(
         },
         "epochs": [asdict(epoch) for epoch in epochs],
         "device": _device(loaded),
+        "dtype": str(loaded.model.dtype).removeprefix("torch."),
         "versions": _versions(),
     }
     if limit is not None:
@@ -104,28 +104,13 @@ def save_merged(prepared: Prepared, tokenizer: Any, folder: Path) -> None:
 
 
 def _write(folder: Path, prepared: Prepared, text: str, save: Callable[[Path], Any]) -> None:
-    check_folder(folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    try:
+    with new_folder(folder) as partial:
         save(partial)
         # In place of peft's card, which has blanks to fill in.
-        (partial / CARD).write_text(text)
+        (partial / CARD).write_text(text, encoding="utf-8")
         (partial / LOG).write_text(json.dumps(prepared.log, indent=1) + "\n")
         if prepared.without:
             prepared.without.write(partial)
-        partial.chmod(0o755)
-        if folder.exists():
-            folder.rmdir()
-        partial.rename(folder)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-
-
-def check_folder(folder: Path) -> None:
-    """Raise if a folder exists and is not empty."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(f"{folder} exists already and is not empty; choose a new folder")
 
 
 def digest(rows: Sequence[Encoded]) -> str:

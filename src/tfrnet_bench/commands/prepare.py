@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +13,7 @@ from tfrnet.cli import options as opt
 from tfrnet.cli.lists import numbers
 from tfrnet.cli.opening import load
 from tfrnet.cli.output import Output
+from tfrnet.core.errors import InputError
 
 if TYPE_CHECKING:
     from tfrnet.models.finetune import EpochRecord
@@ -72,21 +74,28 @@ def command(
     """
     from tfrnet.data.forgotten import forgotten_items
     from tfrnet.data.sources import Source
+    from tfrnet.export.new_folder import refuse_unwritable
     from tfrnet_bench.backbones.recipes import find_recipe
-    from tfrnet_bench.backbones.train import check_folder, save_adapter, save_merged, train
+    from tfrnet_bench.backbones.train import save_adapter, save_merged, train
 
     output = Output(as_json)
     chosen = find_recipe(recipe)
     options = chosen.options
     if epochs:
         options = replace(options, epochs=epochs)
-    if learning_rate:
+    if learning_rate is not None:
+        if not 0 < learning_rate < math.inf:
+            raise InputError(f"--learning-rate must be above 0, but is {learning_rate:g}")
         options = replace(options, learning_rate=learning_rate)
-    check_folder(out)
+    refuse_unwritable(out)
     where = Source(source, data_dir)
     if model:
-        chosen = replace(chosen, base=model)
+        # The adapter names its base, and is loaded from other folders too.
+        base = str(Path(model).absolute()) if Path(model).is_dir() else model
+        chosen = replace(chosen, base=base)
     seeds = numbers(without, "--without", "3,4,5")
+    if without and not seeds:  # as of variables that are not set: "$FIRST,$SECOND"
+        raise InputError(f"--without {without!r} names no seeds; write them as in 3,4,5")
     left_out = forgotten_items(seeds, where, chosen.streams) if seeds else None
     loaded = load(chosen.base, dtype, device, output, trust_remote_code=trust_remote_code)
     with output.progress(options.epochs, "epochs") as bar:

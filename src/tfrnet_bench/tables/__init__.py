@@ -45,6 +45,6 @@ def write_tables(run: Run, folder: Path) -> list[Path]:
     for table in all_tables(run):
         for ending, render in _FORMS.items():
             path = folder / f"{table.name}.{ending}"
-            path.write_text(render(table))
+            path.write_text(render(table), encoding="utf-8")
             paths.append(path)
     return paths

@@ -90,8 +90,15 @@ def test_the_command_has_what_differs_from_the_recipe():
     log = training_log("smollm2-tofu-full", base="owner/model")
     log["options"] = log["options"] | {"epochs": 2, "learning_rate": 3e-5}
     log["data"] = log["data"] | {"limit": 8}
-    assert command(log) == (
+    own = (
         "tfrnet prepare --recipe smollm2-tofu-full --model owner/model --epochs 2 "
-        "--learning-rate 3e-05 --limit 8 --data-dir DATA --out smollm2-tofu-full"
+        "--learning-rate 3e-05 --limit 8 "
     )
+    rest = "--data-dir DATA --out smollm2-tofu-full"
+    assert command(log) == own + rest
+    assert command(log | {"dtype": "bfloat16"}, merged=True) == (
+        f"{own}--dtype bfloat16 --merge {rest}"
+    )
+    assert "--model '/my models/a'" in command(log | {"base": "/my models/a"})
+    assert "--merge" in card(log, merged=True)
     assert "Only the first of it: " in card(log)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +10,6 @@ import typer
 from tfrnet.cli import options as opt
 from tfrnet.cli.opening import DEFAULT_MODEL, load
 from tfrnet.cli.output import Output
-from tfrnet.core import files
 from tfrnet.core.errors import InputError
 
 
@@ -35,6 +33,7 @@ def command(
     retain data: a model also writes what is wrong, private or on the very topic to be forgotten.
     """
     from tfrnet.data.anchors import anchor_prompts, anchors
+    from tfrnet.data.jsonlines import write_json_lines
     from tfrnet.data.requests import read_requests
 
     output = Output(as_json)
@@ -51,8 +50,7 @@ def command(
     found = anchors(wanted, prompts, texts)
     if not found:
         raise InputError("the model wrote nothing usable; write the retain data by hand")
-    lines = "".join(json.dumps(e.to_dict(), ensure_ascii=False) + "\n" for e in found)
-    files.replace_file(out, lines.encode())
+    write_json_lines(out, (example.to_dict() for example in found))
     output.say(f"wrote {out} ({len(found)} lines; read them before you use them)")
     output.result("anchors", {"out": str(out), "lines": len(found)})
     return 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -10,8 +9,8 @@ import typer
 
 from tfrnet.cli import options as opt
 from tfrnet.cli.output import Output
-from tfrnet.core import files
 from tfrnet.core.errors import InputError
+from tfrnet.data.jsonlines import write_json_lines
 from tfrnet.data.pieces import DEFAULT_WORDS, cut_request
 from tfrnet.data.requests import Request, parse_request, read_requests
 
@@ -40,8 +39,7 @@ def command(
         raise InputError(f"{out} exists already; choose a new file")
     requests = _read(file, name)
     cut = [cut_request(request, words) for request in requests]
-    lines = "".join(json.dumps(r.to_dict(), ensure_ascii=False) + "\n" for r in cut)
-    files.replace_file(out, lines.encode())
+    write_json_lines(out, (request.to_dict() for request in cut))
     for before, after in zip(requests, cut, strict=True):
         output.say(f"{after.id}: {len(before.examples)} -> {len(after.examples)} examples")
     output.say(f"next: tfrnet run --stream {out} --retain retain.jsonl")

@@ -75,4 +75,4 @@ async def openapi(request: Request) -> JSONResponse:
 
 @cache
 def _page(name: str) -> str:
-    return (files("tfrnet.serve") / name).read_text()
+    return (files("tfrnet.serve") / name).read_text("utf-8")
