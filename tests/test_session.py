@@ -250,8 +250,31 @@ def test_on_a_disk_that_stays_full_an_applied_request_is_said_and_shown(
         assert session.forget(STREAM[1]).accepted
 
 
+@pytest.mark.parametrize(
+    ("request_", "problem"),
+    [
+        (Request("", STREAM[0].examples), "a request needs an id"),
+        (Request("a\n\x1b[31m", STREAM[0].examples), "characters that cannot be printed"),
+        (Request("x" * 500, STREAM[0].examples), "id is longer than"),
+        (Request("n", (Example("How many?", 5),)), "answer must be text"),  # type: ignore[arg-type]
+        (Request("s", (Example("Who?", "\ud800"),)), "half of a surrogate pair"),
+    ],
+)
+def test_what_no_file_may_hold_is_refused_from_python_too(
+    open_session: OpenSession, request_: Request, problem: str
+) -> None:
+    with open_session() as session:
+        for apply in (session.forget, lambda each: list(session.run([STREAM[0], each]))):
+            with pytest.raises(InputError, match=problem):
+                apply(request_)
+        assert session.store.history.applied == {}
+
+
 def test_a_request_without_examples_is_refused(open_session: OpenSession) -> None:
-    with open_session() as session, pytest.raises(InputError, match="'empty' has no examples"):
+    with (
+        open_session() as session,
+        pytest.raises(InputError, match="'empty': the request has no examples"),
+    ):
         session.forget(Request("empty", ()))
 
 

@@ -5,8 +5,6 @@ python -m tools.command_list
 
 from __future__ import annotations
 
-from itertools import groupby
-
 import typer
 
 from tfrnet.cli.app import build_app, group_of
@@ -16,7 +14,8 @@ def command_list() -> str:
     """Return a table for each group of commands: what each does, in its first sentence."""
     commands = typer.main.get_command(build_app()).commands
     parts = []
-    for group, names in groupby(commands, group_of):
+    for group in dict.fromkeys(map(group_of, commands)):
+        names = [name for name in commands if group_of(name) == group]
         lines = [f"| `{name}` | {first_sentence(commands[name].help)} |" for name in names]
         head = (f"**{group}**", "", "| command | what it does |", "| --- | --- |")
         parts.append("\n".join([*head, *lines]))

@@ -21,7 +21,7 @@ from tfrnet.core.versions import versions
 from tfrnet.data.anchors import without_answers
 from tfrnet.data.examples import Example, wrong_examples
 from tfrnet.data.own_text import OwnText
-from tfrnet.data.requests import Request
+from tfrnet.data.requests import Request, check_request
 from tfrnet.distributed.messages import Adopt, Begin, Propose, Restore
 from tfrnet.distributed.shard import known_fingerprint
 from tfrnet.method import DEFAULT, find_method
@@ -231,6 +231,7 @@ class Session:
 
         `received` is when it came in, for the ledger; now without it.
         """
+        check_request(request)
         refuse_applied(self.store, request)
         store, net, received = self.store, self.unlearner, received or now()
         self._leave_out_answers(request)
@@ -296,6 +297,8 @@ class Session:
         skipped: Callable[[Request], None] | None = None,
     ) -> Iterator[Outcome]:
         """Apply a stream and yield each outcome; requests done by an earlier run are skipped."""
+        for request in requests:
+            check_request(request)
         if self._own_text:
             for request in requests:
                 self._leave_out_answers(request)

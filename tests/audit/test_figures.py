@@ -30,7 +30,7 @@ def test_a_verdict() -> None:
     ("wordings", "words"),
     [
         ({}, "too short to be put into words of any kind"),
-        ({"own": Given(3, 0, 0)}, "the model gave it in none of 3 wordings even before"),
+        ({"own": Given(3, 0, 0)}, "given in none of 3 wordings, even before"),
         (
             {"own": Given(3, 3, 0)},
             "given in 3 of 3 wordings before, none after, its own only, since its prompts are too "

@@ -116,6 +116,18 @@ def test_reporting_seeds_are_not_tuned_on():
         SearchPlan(methods=("ga",), seeds=(1000, 0))
 
 
+def test_a_search_without_seeds_is_refused():
+    with pytest.raises(InputError, match="has no seeds"):
+        SearchPlan(("ga",), seeds=())
+
+
+@pytest.mark.parametrize("line", ["{", "[]", "{}"])
+def test_a_line_that_is_no_trial_is_named(line: str, tmp_path: Path):
+    (tmp_path / "trials.jsonl").write_text(f'{{"key": "a"}}\n{line}\n')
+    with pytest.raises(InputError, match=r"trials.jsonl:2 is not a trial"):
+        read_rows(tmp_path / "trials.jsonl")
+
+
 def test_whole_streams_of_two_tuning_seeds_are_the_rule():
     plan = SearchPlan(methods=("ga",))
     assert plan.seeds == (1000, 1001)
@@ -379,6 +391,9 @@ def test_a_search_runs_resumes_and_leaves_the_model_as_it_was(
     run_search(plan, machine, results, again.append)
     assert [r["key"] for r in again] == [rows[-1]["key"]]
     assert again[0]["checkpoints"] == rows[-1]["checkpoints"]
+    other = Machine(Source("folder", made_up_folder(tmp_path / "data", 150)), "cpu")
+    with pytest.raises(InputError, match=r"trials.jsonl has trials on other data \(openbookqa"):
+        run_search(plan, other, results, again.append)
     for found in rows:
         assert 0 <= found["trade_off"] <= 100
         assert {name: found[name] for name in plan.setup} == plan.setup

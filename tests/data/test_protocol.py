@@ -131,7 +131,17 @@ def test_a_tampered_manifest_cannot_mix_forgotten_and_held_out_items(source, tmp
         read_split(path, source)
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"schema": "tfrnet.split/1"}', '{"schema": "x"}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        '{"schema": "tfrnet.split/1"}',
+        '{"schema": "tfrnet.split/1", "parts": []}',
+        '{"schema": "tfrnet.split/1", "parts": {"forget": [{"key": 5, "digest": ""}]}}',
+        '{"schema": "x"}',
+    ],
+)
 def test_what_is_no_manifest_is_said_to_be_none(text, source, tmp_path):
     path = tmp_path / "split.json"
     path.write_text(text)

@@ -70,6 +70,7 @@ def test_a_limit_and_everything_exclude_each_other():
     ("name", "message"),
     [
         ("boolq:2da", "boolq takes no options"),
+        ("lume:people+forget+x", "lume takes at most 2 options, but 'people.forget.x' was given"),
         ("arithmetic:9dx", "unknown arithmetic sub-task '9dx'"),
         ("arithmetic:", "unknown arithmetic sub-task ''"),
         ("tofu:forget05", "'tofu"),

@@ -9,9 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from tests import tiny
+from tests.integration.commands import write_lines
+from tests.serve.running import make_session
 from tfrnet.cli.main import main
+from tfrnet.core.errors import InputError, StateError
 from tfrnet.demo.story import prepare_folder, quick
 from tfrnet.methods.tfr.config import TFRConfig
+from tfrnet.state.store import StateStore
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 TFRNET = Path(sys.executable).with_name("tfrnet")
@@ -113,6 +118,24 @@ def test_somebody_elses_demo_json_is_no_licence_to_delete(tmp_path, monkeypatch)
     (tmp_path / "thesis.txt").write_text("mine")
     assert run_main(monkeypatch, "demo", "--out", tmp_path) == 2
     assert (tmp_path / "demo.json").read_text() == '{"scenes": 3}'
+
+
+def test_a_demo_with_other_requests_or_in_use_is_kept(tmp_path, tokenizer):
+    folder = tmp_path / "demo"
+    assert not prepare_folder(folder)
+    own, other = tiny.requests(2)
+    write_lines(folder / "requests.jsonl", [own.to_dict()])
+    with make_session(folder / "state", tokenizer) as session:
+        session.forget(own)
+        with pytest.raises(StateError, match="is in use"):
+            prepare_folder(folder)
+        session.forget(other)
+    with pytest.raises(InputError, match=r"has requests besides the demo's \(request-1\)"):
+        prepare_folder(folder)
+    with StateStore.open(folder / "state", write=True) as store:
+        store.rollback(1)
+    assert prepare_folder(folder)
+    assert not (folder / "state").exists()
 
 
 def test_an_earlier_demo_is_replaced_and_nothing_else_in_its_folder(tmp_path):

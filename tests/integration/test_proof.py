@@ -37,7 +37,9 @@ def test_from_a_request_to_a_certificate_that_the_person_checks(
     key, state = tmp_path / "keys" / "key.pem", tmp_path / "new-state"
     request = json.loads(files.request.read_text())
     asked = ["forget", "--request", files.request, *files.opening(state), *FAST]
-    assert tfrnet(*asked, "--key", key, "--json").code == 0
+    made = tfrnet(*asked, "--key", key, "--json")
+    assert made.code == 0
+    assert f"tfrnet: warning: made signing key {key}; keep it" in made.err
     assert key.stat().st_mode & 0o777 == 0o600
     assert "signed       by key" in tfrnet("status", "--state", state).out
 
@@ -146,7 +148,7 @@ def test_keys_are_made_begun_with_and_rotated(tfrnet: Tfrnet, files: Files, tmp_
     [
         (["key", "melt"], "unknown action 'melt'; choose from new, public, sign, rotate"),
         (["key", "new"], "'tfrnet key new' needs a key: --key FILE or TFRNET_KEY"),
-        (["key", "rotate"], "--new-key goes with 'tfrnet key rotate', which needs it"),
+        (["key", "rotate"], "'tfrnet key rotate' needs the next key: --new-key FILE"),
         (["key", "public", "--key", "none.pem"], "signing key none.pem does not exist"),
         (["head", "--key", "none.pem"], "signing key none.pem does not exist"),
         (["head", "--key", "open.pem"], "signing key open.pem is open to others (mode 0644)"),

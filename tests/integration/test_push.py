@@ -35,7 +35,7 @@ def connect(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
 
 
 def exported(files: Files, out: Path, *more: object) -> list[object]:
-    return ["export", "--format", "ia3", "--out", out, "--state", files.state, *more]
+    return ["export", "--format", "dense", "--out", out, "--state", files.state, *more]
 
 
 def test_the_folder_becomes_a_private_model_in_one_commit(
@@ -49,7 +49,7 @@ def test_the_folder_becomes_a_private_model_in_one_commit(
     found = hub.repositories["me/forgot"]
     assert found.keys() - {".gitattributes"} == {path.name for path in out.iterdir()}
     assert all(found[path.name] == path.read_bytes() for path in out.iterdir())
-    assert json.loads(found["tfrnet.json"])["format"] == "ia3"
+    assert json.loads(found["tfrnet.json"])["format"] == "dense"
 
 
 def test_it_is_public_only_if_asked(tfrnet: Tfrnet, files: Files, tmp_path: Path, hub: Hub) -> None:
@@ -79,6 +79,17 @@ def test_a_bad_name_and_no_token_are_one_line(
     result = tfrnet(*exported(files, tmp_path / "out", "--push", name))
     assert (result.code, words in result.error) == (2, True), result.err
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.usefixtures("no_model", "hub")
+def test_an_adapter_of_a_model_on_this_machine_is_not_pushed(
+    tfrnet: Tfrnet, files: Files, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    more = ["--format", "ia3", "--out", out, "--push", "me/forgot"]
+    result = tfrnet("export", "--state", files.state, *more)
+    assert (result.code, "is on this machine only" in result.error) == (2, True), result.err
+    assert not out.exists()
 
 
 @pytest.mark.usefixtures("no_model")

@@ -11,6 +11,7 @@ import pytest
 
 from tests.bench import made_up
 from tests.browser import needed_playwright, open_browser
+from tests.serve.running import make_session
 from tfrnet_bench.report import make_report
 
 sync_api = needed_playwright()
@@ -142,6 +143,15 @@ def test_a_state_without_a_guard_has_nothing_accepted(browser: Any, tmp_path: Pa
     assert timeline.locator("h3").inner_text() == f"Requests: {counted}"
     assert "applied, not checked, undone since" in timeline.locator("table").inner_text()
     assert "accepted" not in timeline.inner_text()
+    opened.page.close()
+
+
+def test_a_state_without_requests_has_a_page(browser: Any, tmp_path: Path, tokenizer) -> None:
+    make_session(tmp_path / "state", tokenizer).close()
+    opened = Opened(browser, make_report(tmp_path / "state").write(tmp_path / "state.html"))
+    assert "No request has been made." in opened.page.locator("#chosen").inner_text()
+    assert opened.page.locator("#chosen svg").count() > 0
+    assert opened.said == []
     opened.page.close()
 
 

@@ -104,3 +104,27 @@ def test_verify_says_what_a_state_is_bound_to(state: Path, tmp_path: Path) -> No
     (check,) = [check for check in verify_state(before) if check.name == "base model"]
     assert check.passed
     assert "did not bind tokenizer, dtype and number of layers" in check.detail
+
+
+def test_settings_and_buffers_that_few_models_have_are_among_the_facts() -> None:
+    model = tiny.make_model("gemma3")
+    facts, seen = ModelFacts.of(model), set()
+    for name, value in {
+        "layer_types": ["full_attention"] * model.config.num_hidden_layers,
+        "query_pre_attn_scalar": 7,
+        "final_logit_softcapping": 30.0,
+        "hidden_activation": "relu",
+    }.items():
+        before = getattr(model.config, name)
+        assert before != value
+        setattr(model.config, name, value)
+        seen.add(ModelFacts.of(model).weights)
+        setattr(model.config, name, before)
+    assert ModelFacts.of(model) == facts
+    model.register_buffer("bias_of_experts", torch.zeros(3))
+    seen.add(ModelFacts.of(model).weights)
+    model.bias_of_experts[1] = 1
+    seen.add(ModelFacts.of(model).weights)
+    assert len(seen - {facts.weights}) == 6
+    model.register_buffer("recomputed", torch.zeros(3), persistent=False)
+    assert ModelFacts.of(model).weights in seen

@@ -39,7 +39,7 @@ class Given:
         if not self.tried:
             return "too short to be put into words of any kind"
         if not self.before:
-            return f"the model gave it in none of {self.tried} wordings even before"
+            return f"given in none of {self.tried} wordings, even before"
         return f"given in {self.count}"
 
 

@@ -33,14 +33,26 @@ Generation = Annotated[
     typer.Option(min=0, help="Generation of the state to use.", show_default="the current one"),
 ]
 MaxNewTokens = Annotated[int, typer.Option(min=1, help="Maximum number of new tokens.")]
+_MODELS = (
+    "Hub id, model or PEFT adapter folder, .gguf file, smollm2-135m (a 4-bit copy of "
+    "SmolLM2-135M-Instruct: Q4_1), gemma3-270m, or with the package tfrnet-backbones: "
+    f"{', '.join(BACKBONES)}."
+)
 Model = Annotated[
     str | None,
     typer.Option(
-        help="Hub id, model or PEFT adapter folder, .gguf file, smollm2-135m (a 4-bit copy of "
-        "SmolLM2-135M-Instruct: Q4_1), gemma3-270m, or with the package tfrnet-backbones: "
-        f"{', '.join(BACKBONES)}. "
-        "Default: the model of the state, or smollm2-135m for a new one.",
+        help=f"{_MODELS} Default: the model of the state, or smollm2-135m for a new one.",
         show_default=False,
+    ),
+]
+UntouchedModel = Annotated[
+    str | None,
+    typer.Option("--model", help=f"{_MODELS} Default: smollm2-135m.", show_default=False),
+]
+BaseModel = Annotated[
+    str | None,
+    typer.Option(
+        "--model", help=f"{_MODELS} Default: the one that the adapter names.", show_default=False
     ),
 ]
 Retain = Annotated[
@@ -108,8 +120,9 @@ Preset = Annotated[
     str | None,
     typer.Option(
         help="Named settings of a new state: default, tuned (found by 'tfrnet search'; deep for "
-        "tfr), published (as in the published results), and with tfr also quick, thorough, deep, "
-        "paper, fisher or calibrated. 'tfrnet settings' lists those of a method.",
+        "tfr), published (as in the published results; with tfr deep too), and with tfr also "
+        "quick, thorough, deep, paper, fisher or calibrated. 'tfrnet settings' lists those of a "
+        "method.",
         show_default=False,
     ),
 ]
@@ -198,6 +211,14 @@ Key = Annotated[
     typer.Option(
         help="PEM file of the key that signs the ledger; the variable TFRNET_KEY can name it too. "
         "Made on first use, readable by its owner only. Keep it outside the state.",
+        show_default=False,
+    ),
+]
+ReadKey = Annotated[
+    Path | None,
+    typer.Option(
+        "--key",
+        help="PEM file of the key that signs the ledger; the variable TFRNET_KEY can name it too.",
         show_default=False,
     ),
 ]

@@ -302,8 +302,8 @@ def _parse(name: str, text: str, hint: Any) -> Any:
             parts = [part.strip() for part in text.split(",") if part.strip()]
             if typing.get_args(option)[0] is int:
                 return [_number(name, part, int) for part in parts]
-            # A single plain name means a list of one; anything else is a regular expression.
-            return parts if "," in text or re.fullmatch(r"[\w.]+", text) else text
+            # Plain names are a list; anything else is a regular expression, which may have commas.
+            return parts if all(re.fullmatch(r"[\w.]+", part) for part in parts) else text
     if float in options or int in options:
         return _number(name, text, float if float in options else int)
     return text

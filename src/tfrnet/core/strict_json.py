@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 _MOST_DIGITS = 100
@@ -24,6 +25,7 @@ def parse(text: str | bytes) -> Any:
             object_pairs_hook=_object,
             parse_constant=_refuse_constant,
             parse_int=_integer,
+            parse_float=_finite,
         )
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
@@ -44,6 +46,13 @@ def _integer(digits: str) -> int:
     if len(digits) > _MOST_DIGITS:
         raise ValueError(f"a number has {len(digits)} digits, over the limit of {_MOST_DIGITS}")
     return int(digits)
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if math.isinf(value):
+        raise ValueError(f"the number {digits[:20]} is too large")
+    return value
 
 
 def _refuse_constant(name: str) -> Any:

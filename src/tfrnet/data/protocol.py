@@ -8,8 +8,11 @@ the seed but not on the forget task, so all streams of a seed are evaluated on t
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from tfrnet.core.errors import InputError
 from tfrnet.data.examples import Example
@@ -81,6 +84,12 @@ class Split:
             for task, items in getattr(self, kind).items():
                 parts[f"{kind}/{task}"] = items
         return parts
+
+    @cached_property
+    def digest(self) -> str:
+        """A digest of all items by part: other data give another one."""
+        items = {name: [item.digest for item in part] for name, part in self.parts().items()}
+        return hashlib.sha256(json.dumps(items, sort_keys=True).encode()).hexdigest()
 
     def is_fixed(self) -> list[bool]:
         """Return for each forgotten item whether it is in `forget_eval`."""

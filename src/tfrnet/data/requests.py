@@ -77,6 +77,11 @@ def parse_request(value: Any, where: str) -> Request:
     )
 
 
+def check_request(request: Request) -> None:
+    """Raise if a request that was made in Python is none that a file may hold."""
+    parse_request(request.to_dict(), f"request {request.id!r}")
+
+
 def read_requests(path: str | Path) -> list[Request]:
     """Read a stream: one request per line, with distinct ids."""
     requests: list[Request] = []

@@ -66,7 +66,10 @@ def read_rows(file: str, hub: HubFile, source: Source) -> list[dict[str, Any]]:
     """Return a split's rows from the folder, where `file` may be gzipped, or from the hub."""
     kind = source.chosen()
     if kind == "generated":
-        raise InputError(f"{file.split('/')[0]} cannot be generated; use --source folder or hub")
+        raise InputError(
+            f"{file.split('/')[0]} is needed and cannot be generated, as only arithmetic can; use "
+            "--source folder or hub"
+        )
     if kind == "hub" or source.folder is None:
         return _from_hub(hub, file)
     places = (source.folder / file, source.folder / f"{file}.gz")

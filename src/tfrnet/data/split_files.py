@@ -74,7 +74,7 @@ def read_split(path: Path, source: Source) -> Split:
         raise InputError(
             f"{file} does not exist; 'tfrnet split --task boolq --out {path}' makes one"
         ) from None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{file} is not a split made by 'tfrnet split' ({error!r})") from None
 
 

@@ -6,14 +6,17 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tfrnet.core.drift import Drift
-from tfrnet.core.errors import InputError
+from tfrnet.core.errors import InputError, StateError
+from tfrnet.core.lock import FolderLock
 from tfrnet.core.outcome import Outcome
 from tfrnet.core.stage import Report
+from tfrnet.data.requests import read_requests
 from tfrnet.demo.corpus import DemoSplit
 from tfrnet.demo.figure import draw_trajectory
 from tfrnet.demo.other_words import KINDS, in_other_words
@@ -22,8 +25,10 @@ from tfrnet.methods.tfr.config import TFRConfig
 from tfrnet.models.generation import continue_texts
 from tfrnet.models.load import LoadedModel
 from tfrnet.session import Session
+from tfrnet.state.store import StateStore
 
 _MARKER = "demo.json"
+_REQUESTS = "requests.jsonl"
 _MADE_BY = {"made_by": "tfrnet demo"}
 # Fewer examples than usual, so that two cores need only minutes.
 _QUICK: dict[str, Any] = {"guard_examples": 16, "retain_examples": 16}
@@ -73,16 +78,44 @@ def check_folder(folder: Path) -> None:
         raise InputError(
             f"{folder} exists already and was not made by the demo; choose a new folder with --out"
         )
+    if more := _later_requests(folder):
+        raise InputError(
+            f"the state in {folder} has requests besides the demo's ({more[0]}); choose a new "
+            "folder with --out"
+        )
 
 
-def prepare_folder(folder: Path) -> None:
-    """Create the demo's folder, or clear that of an earlier demo; raise if it is neither."""
+def prepare_folder(folder: Path) -> bool:
+    """Create the demo's folder, or clear that of an earlier demo; raise if it is neither.
+
+    Return whether there was a state of an earlier demo.
+    """
     check_folder(folder)
-    shutil.rmtree(folder / "state", ignore_errors=True)
-    for name in ("requests.jsonl", "retain.jsonl", "trajectory.png"):
+    state = folder / "state"
+    found = StateStore.exists(state)
+    lock = FolderLock(state) if found else None  # nobody uses it any more
+    try:
+        shutil.rmtree(state, ignore_errors=True)
+    finally:
+        if lock:
+            lock.release()
+    for name in (_REQUESTS, "retain.jsonl", "trajectory.png"):
         (folder / name).unlink(missing_ok=True)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / _MARKER).write_text(json.dumps(_MADE_BY) + "\n")
+    return found
+
+
+def _later_requests(folder: Path) -> list[str]:
+    """Return the ids of requests that somebody has added to an earlier demo."""
+    state, file = folder / "state", folder / _REQUESTS
+    if not StateStore.exists(state):
+        return []
+    own = {request.id for request in read_requests(file)} if file.is_file() else set()
+    with suppress(StateError):  # a damaged state has nothing more to lose
+        history = StateStore.open(state).history
+        return [name for name in (*history.applied, *history.rejected) if name not in own]
+    return []
 
 
 def _is_demo(folder: Path) -> bool:
@@ -114,7 +147,7 @@ def tell(
     """Run the demo on a loaded model."""
     start = time.perf_counter()
     retain = [fact.example() for fact in parts.retain]
-    _write_lines(folder / "requests.jsonl", [request.to_dict() for request in parts.requests])
+    _write_lines(folder / _REQUESTS, [request.to_dict() for request in parts.requests])
     _write_lines(folder / "retain.jsonl", [example.to_dict() for example in retain])
     listener.stage("measuring what the model knows")
     before, prompts = _measure(loaded, parts)

@@ -6,6 +6,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -75,16 +76,16 @@ def finetune(
     )
     log = []
     model.train()
-    # On a GPU, TF32 is accurate enough for training.
-    torch.set_float32_matmul_precision("high")
     start = time.perf_counter()
     for epoch, plan in enumerate(plans, start=1):
         total = torch.zeros(())
-        for numbers in plan:
-            loss = _step(model, [examples[i] for i in numbers], optimizer, trained, options.clip)
-            schedule.step()
-            # Summed on the device: reading every loss would force a synchronisation.
-            total = total.to(loss.device) + loss * len(numbers)
+        with _fast_products():
+            for numbers in plan:
+                chosen = [examples[i] for i in numbers]
+                loss = _step(model, chosen, optimizer, trained, options.clip)
+                schedule.step()
+                # Summed on the device: reading every loss would force a synchronisation.
+                total = total.to(loss.device) + loss * len(numbers)
         record = EpochRecord(epoch, float(total) / len(examples), time.perf_counter() - start)
         if not math.isfinite(record.loss):
             raise InputError(f"training diverged in epoch {epoch}; use a lower learning rate")
@@ -93,6 +94,17 @@ def finetune(
             report(record)
     model.eval()
     return peft_model, log
+
+
+@contextmanager
+def _fast_products() -> Iterator[None]:
+    """On a GPU, TF32 is accurate enough for training; what is measured later is not to have it."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def _step(

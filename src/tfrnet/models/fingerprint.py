@@ -38,6 +38,25 @@ _SETTINGS = (
 )
 
 
+# More of the kind, of fewer models. A line only where a model has them, so that the facts of others
+# stay what they were.
+_RARE_SETTINGS = (
+    "hidden_activation",
+    "layer_types",
+    "attn_logit_softcapping",
+    "final_logit_softcapping",
+    "query_pre_attn_scalar",
+    "embedding_multiplier",
+    "residual_multiplier",
+    "attention_multiplier",
+    "logits_scaling",
+    "num_experts_per_tok",
+    "norm_topk_prob",
+    "routed_scaling_factor",
+    "use_parallel_residual",
+)
+
+
 def fingerprint(model: PreTrainedModel) -> str:
     """Return a hash of the model's class, its main settings and all parameter values.
 
@@ -57,7 +76,7 @@ class ModelFacts:
     architecture: str
     layers: int
     dtype: str
-    weights: str  # a hash over every bit
+    weights: str  # a hash over every bit, and over settings that few models have
 
     @classmethod
     def of(cls, model: PreTrainedModel) -> ModelFacts:
@@ -66,7 +85,15 @@ class ModelFacts:
             architecture=type(model).__name__,
             layers=model.config.get_text_config().num_hidden_layers,
             dtype=str(model.dtype).removeprefix("torch."),
-            weights=_hash(sorted(_checksums(model, lambda values: values))),
+            weights=_hash(
+                sorted(
+                    [
+                        *_checksums(model, lambda values: values),
+                        *_buffers(model),
+                        *_rare_settings(model),
+                    ]
+                )
+            ),
         )
 
 
@@ -93,6 +120,21 @@ def _checksums(
                 if name in wanted:
                     checksum = _checksum(parameter.detach(), rounded)
                     yield f"{name} {tuple(parameter.shape)} {checksum}"
+
+
+def _buffers(model: PreTrainedModel) -> Iterator[str]:
+    """Yield a line for every buffer that a checkpoint holds, as for a parameter."""
+    saved = model.state_dict().keys()
+    for name, buffer in model.named_buffers():
+        if name in saved and not buffer.is_meta:
+            yield f"{name} {tuple(buffer.shape)} {_checksum(buffer, lambda values: values)}"
+
+
+def _rare_settings(model: PreTrainedModel) -> Iterator[str]:
+    config = model.config.get_text_config()
+    for name in _RARE_SETTINGS:
+        if (value := getattr(config, name, None)) is not None:
+            yield f"setting {name} {value}"
 
 
 def _hash(lines: list[str]) -> str:

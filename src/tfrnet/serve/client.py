@@ -216,7 +216,10 @@ class Client:
             raise self._stranger() from None
 
     def _unreached(self, error: Exception) -> ServiceError:
-        return ServiceError(f"{self._url} cannot be reached: {getattr(error, 'reason', error)}")
+        reason = getattr(error, "reason", error)
+        refused = isinstance(reason, ConnectionRefusedError)
+        hint = "; is 'tfrnet serve' running there? --url gives another address" if refused else ""
+        return ServiceError(f"{self._url} cannot be reached: {reason}{hint}")
 
     def _stranger(self) -> ServiceError:
         return ServiceError(f"{self._url} is not a tfrnet service")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import logging
 import os
@@ -159,7 +160,9 @@ def bound_socket(host: str, port: int) -> socket.socket:
         listening.bind(address)
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise InputError(f"cannot listen on {host} port {port}: {reason}") from None
+        taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+        hint = "; give another with --port (0 takes a free one)" if taken else ""
+        raise InputError(f"cannot listen on {host} port {port}: {reason}{hint}") from None
     return listening
 
 

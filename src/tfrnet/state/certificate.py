@@ -197,7 +197,9 @@ def check_data(certificate: Mapping[str, Any], request: Request, key: bytes) -> 
     """Check that a request is the one certified, by its digest under the key given."""
     wanted = certificate["request"]["digest"]
     if data_digest(request, key) == wanted:
-        return Check("data", True, f"{len(request.examples)} examples, the ones that were deleted")
+        count = len(request.examples)
+        many = f"{count} example{'s' if count > 1 else ''}"
+        return Check("data", True, f"{many}, as in the request that was applied")
     return Check("data", False, "the examples, their order or the key differ")
 
 

@@ -286,7 +286,8 @@ class Repair:
             found.append(
                 f"the effect of {len(undone)} requests, to be run again: {', '.join(undone)}"
             )
-        gone = [n for n in range(1, event["oldest"]) if n in self._layout.numbers()]
+        # Also those that cannot be read or are not there: only what is kept can be returned to.
+        gone = list(range(max(self._oldest_kept(), 1), event["oldest"]))
         if gone:
             found.append(f"rollbacks to generations {', '.join(map(str, gone))}")
         return tuple(found)

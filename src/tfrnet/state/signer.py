@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
-from tfrnet.core.errors import StateError
+from tfrnet.core.errors import StateError, TfrnetWarning
 from tfrnet.core.key_files import refuse_inside
 from tfrnet.core.signing import WHAT, SigningKey, make_key, read_key, short
 
@@ -44,7 +45,17 @@ class Signer:
 
     def first_key(self) -> SigningKey | None:
         """Return the key for a state that was not signed so far; its file is made if need be."""
-        return self.next_key(self._path) if self._path else None
+        if not self._path:
+            return None
+        if not self._path.exists():
+            # Whoever mistyped the name of a key should know it now.
+            warnings.warn(
+                f"made signing key {self._path}; keep it: from now on nothing can be written to "
+                f"state {self._folder} without it",
+                TfrnetWarning,
+                stacklevel=2,
+            )
+        return self.next_key(self._path)
 
     def next_key(self, path: Path) -> SigningKey:
         """Return the key in a file, which is made if there is none, and have it at hand."""

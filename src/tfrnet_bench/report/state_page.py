@@ -57,8 +57,9 @@ def state_page(folder: Path, answers: Sequence[Mapping[str, str]] = ()) -> Page:
         "variant": store.manifest.method,
         "seed": str(store.manifest.seed),
         "about": [],
-        "requests": request_data(requests) | ({"undone": undone} if any(undone) else {}),
     } | ({"channel_map": mask_map} if mask_map else {})
+    if requests:
+        cell["requests"] = request_data(requests) | ({"undone": undone} if any(undone) else {})
     if answers:
         cell |= {"texts": [dict(answer) for answer in answers], "texts_in_all": len(answers)}
     html = render("State report", str(folder.resolve().name), sections, {"cells": [rounded(cell)]})

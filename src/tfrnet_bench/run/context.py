@@ -37,7 +37,6 @@ class RunContext:
         self.plan, self.machine = plan, machine
         self._splits: dict[tuple[str, int], Split] = {}
         self._bystanders: dict[tuple[str, int], Bystanders] = {}
-        self._digests: dict[tuple[str, int], str] = {}
         self._beside: dict[tuple[str, int], str] = {}
         self._before: dict[tuple[str, ...], TaskResult] = {}
         self._name = ""
@@ -69,12 +68,6 @@ class RunContext:
         if key not in self._splits:
             self._splits[key] = make_split(stream, seed, self.machine.source, self.plan.sizes)
         return self._splits[key]
-
-    def _split_digest(self, stream: str, seed: int) -> str:
-        key = stream, seed
-        if key not in self._digests:
-            self._digests[key] = _digest(self.split(stream, seed).parts())
-        return self._digests[key]
 
     def bystanders(self, stream: str, seed: int) -> Bystanders:
         """Return what is measured beside a stream's own items; a small protocol has few."""
@@ -146,7 +139,7 @@ class RunContext:
         if cell.kind == "tofu":
             facts |= {"sizes": self.plan.tofu.filed_under(), "data": self.tofu.digest}
         else:
-            data = self._split_digest(cell.stream, cell.seed)
+            data = self.split(cell.stream, cell.seed).digest
             facts |= {"sizes": asdict(self.plan.sizes), "data": data}
             length = find_task(cell.stream).max_length
             # Left out where it is the usual one, so that cells of before are kept.
@@ -156,10 +149,6 @@ class RunContext:
         if cell.kind == "robust":
             facts["attack"] = asdict(self.plan.attack_on(cell.stream))
         return facts
-
-
-def _digest(parts: Mapping[str, Sequence[Item]]) -> str:
-    return _sha256({name: [item.digest for item in items] for name, items in parts.items()})
 
 
 def _sha256(values: Mapping[str, Any]) -> str:

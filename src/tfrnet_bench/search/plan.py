@@ -34,6 +34,8 @@ class SearchPlan:
     dtype: str = "float32"
 
     def __post_init__(self) -> None:
+        if not self.seeds:
+            raise InputError("the search has no seeds; give at least one")
         for seed in self.seeds:
             if seed < FIRST_TUNING_SEED:
                 raise InputError(

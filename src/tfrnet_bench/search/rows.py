@@ -8,13 +8,26 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tfrnet.core.errors import InputError
+
 Row = Mapping[str, Any]
 
 
 def read_rows(results: Path) -> list[Row]:
     """Return the results in a file; a last line without an end is what a crash leaves."""
     text = results.read_text() if results.is_file() else ""
-    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+    lines = text[: text.rfind("\n") + 1].splitlines()
+    return [_read(line, f"{results}:{number}") for number, line in enumerate(lines, start=1)]
+
+
+def _read(line: str, where: str) -> Row:
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        raise InputError(f"{where} is not a trial ({error}); remove the line") from None
+    if not isinstance(row, dict) or "key" not in row:
+        raise InputError(f"{where} is not a trial; remove the line")
+    return row
 
 
 def cut_torn_line(results: Path) -> None:

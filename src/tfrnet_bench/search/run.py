@@ -6,11 +6,12 @@ import json
 import multiprocessing
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
+from tfrnet.core.errors import InputError
 from tfrnet.data.protocol import Split
 from tfrnet_bench.constants import UNTOUCHED
 from tfrnet_bench.machine import Machine, prepare_process
@@ -39,6 +40,7 @@ def run_search(
     """
     done = read_rows(results)
     splits = plan.splits(machine.source)  # first: data that is not there is noticed at once
+    _refuse_other_data(plan.own(done), splits, results)
     deadline = None if minutes is None else time.time() + 60 * minutes
     results.parent.mkdir(parents=True, exist_ok=True)
     cut_torn_line(results)
@@ -51,6 +53,17 @@ def run_search(
                 done.append(row)
             report(row)
     return done
+
+
+def _refuse_other_data(rows: Sequence[Row], splits: Mapping[Place, Split], file: Path) -> None:
+    """Raise if trials were measured on other items, so that none are compared with them."""
+    for row in rows:
+        # Rows of before do not say it.
+        if row.get("data") not in (None, splits[row["stream"], row["seed"]].digest):
+            raise InputError(
+                f"{file} has trials on other data ({row['stream']}, seed {row['seed']}); give "
+                "--out a new folder, or the data of before"
+            )
 
 
 def _run(

@@ -153,6 +153,7 @@ def _header(stage: Stage, trial: Trial, split: Split) -> Figures:
         "stream": trial.stream,
         "seed": trial.seed,
         "requests": len(split.requests()),
+        "data": split.digest,
         **stage.setup,
     }
 

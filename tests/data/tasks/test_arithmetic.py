@@ -62,6 +62,7 @@ def test_the_default_mix_takes_its_sub_tasks_in_turn():
 def test_the_mix_can_be_chosen():
     items = find_task("arithmetic:1dc+5ds").load("validation", GENERATED)
     assert {item.stratum for item in items} == {"1dc", "5ds"}
+    assert find_task("arithmetic:1dc+5ds+1dc").load("validation", GENERATED) == items
     with pytest.raises(InputError, match="unknown arithmetic sub-task '9da'; choose from 1dc, 2da"):
         find_task("arithmetic:9da")
 

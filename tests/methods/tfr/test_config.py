@@ -115,6 +115,7 @@ def test_bad_values_are_refused_by_name(change, message):
         ("target_modules=q_proj", "target_modules", ("q_proj",)),
         ("target_modules=all-linear", "target_modules", "all-linear"),
         ("target_modules=.*mlp.*", "target_modules", ".*mlp.*"),
+        (r"target_modules=.*\.\d{1,2}\.mlp\..*", "target_modules", r".*\.\d{1,2}\.mlp\..*"),
         ("risk_margin=-0.5", "risk_margin", -0.5),
     ],
 )

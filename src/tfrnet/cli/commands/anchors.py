@@ -16,7 +16,7 @@ from tfrnet.core.errors import InputError
 def command(
     requests: Annotated[Path, typer.Option(help="JSON Lines file of the requests.")],
     out: Annotated[Path, typer.Option(help="New JSON Lines file for the suggestions.")],
-    model: opt.Model = None,
+    model: opt.UntouchedModel = None,
     max_new_tokens: Annotated[
         int, typer.Option(min=4, help="Maximum number of new tokens per line.")
     ] = 24,

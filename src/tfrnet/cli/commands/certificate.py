@@ -50,7 +50,7 @@ def command(
             show_default=False,
         ),
     ] = None,
-    key: opt.Key = None,
+    key: opt.ReadKey = None,
     as_json: opt.AsJson = False,
 ) -> int:
     """Certify that a request was applied, or check such a certificate.

@@ -29,16 +29,19 @@ def command(
     preset: Annotated[
         str,
         typer.Option(
-            help="Settings of the method: default, quick, deep, paper, fisher or calibrated."
+            help="Settings of the method: default, quick, thorough, deep, paper, fisher or "
+            "calibrated."
         ),
     ] = "default",
     as_json: opt.AsJson = False,
 ) -> int:
     """Watch the default model forget 24 facts in three requests and keep the rest.
 
-    Takes some minutes on two CPU cores, fewer with --preset deep, and downloads nothing.
+    Takes some minutes on two CPU cores, fewer with --preset deep, and downloads nothing. Every
+    time it starts over: the state of an earlier demo in the same folder is replaced, unless it has
+    had other requests since.
     """
-    from tfrnet.core.errors import InputError
+    from tfrnet.core.errors import InputError, InterruptError
     from tfrnet.demo.corpus import load_facts, split
 
     output = Output(as_json)
@@ -67,7 +70,8 @@ def command(
     asked = f"{len(parts.forgotten)} about {topic}"
     output.say(f"{len(facts)} facts in {len(topics)} topics; to be forgotten: {asked}")
     loaded = load(DEFAULT_MODEL, "auto", "cpu", output)
-    prepare_folder(out)
+    if prepare_folder(out):
+        output.note(f"starting over: the state of an earlier demo in {out} is replaced")
 
     def measured(accuracies: Accuracies) -> None:
         output.say(
@@ -85,7 +89,13 @@ def command(
             steps.advance()
 
         listener = Listener(steps.stage, measured, request_done)
-        story = tell(loaded, DEFAULT_MODEL, parts, out, listener, config)
+        try:
+            story = tell(loaded, DEFAULT_MODEL, parts, out, listener, config)
+        except KeyboardInterrupt:
+            raise InterruptError(
+                f"interrupted; the requests applied so far are in {out / 'state'}, and the next "
+                "demo starts over"
+            ) from None
     _show(story, topic, out, output)
     output.result("demo", {"out": str(out)} | summary(story))
     return 0

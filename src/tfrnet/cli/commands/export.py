@@ -14,6 +14,7 @@ from tfrnet.cli.opening import load, model_name
 from tfrnet.cli.output import Output
 from tfrnet.core.errors import InputError
 from tfrnet.export import FORMATS
+from tfrnet.models.bundled import BUNDLED, GEMMA
 
 if TYPE_CHECKING:
     from tfrnet.export.format import Format
@@ -97,9 +98,10 @@ def command(
     from tfrnet.export.hub import push as push_to_hub
     from tfrnet.export.hub import refuse_taken
 
-    if push:
-        refuse_taken(push)
     name = model_name(model, store)
+    if push:
+        _refuse_local_base(form, name)
+        refuse_taken(push)
     loaded = load(
         *(name, store.manifest.dtype(dtype), device, output),
         trust_remote_code=trust_remote_code,
@@ -139,6 +141,15 @@ def command(
         | origin.to_dict(),
     )
     return 0
+
+
+def _refuse_local_base(form: Format, base: str) -> None:
+    """Raise if others could not load what is pushed, and would read a place of this machine."""
+    if form.relation == "adapter" and (Path(base).exists() or base in (BUNDLED, GEMMA)):
+        raise InputError(
+            f"an adapter names its base model, and {base} is on this machine only; push "
+            "--format dense, or push the base and give its name on the hub with --model"
+        )
 
 
 def _refuse_idle(form: Format, given: Iterable[str], only_public: bool) -> None:

@@ -8,7 +8,7 @@ from tfrnet.cli import options as opt
 from tfrnet.cli.output import Output
 
 
-def command(state: opt.State = opt.DEFAULT_STATE, key: opt.Key = None) -> int:
+def command(state: opt.State = opt.DEFAULT_STATE, key: opt.ReadKey = None) -> int:
     """Print one line of JSON that says where the ledger stands, signed with the state's key.
 
     Keep these lines out of reach of those who can write to the state: 'tfrnet verify --head FILE'

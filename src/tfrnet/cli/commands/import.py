@@ -27,7 +27,7 @@ def command(
     ],
     retain: opt.Retain,
     state: opt.State = opt.DEFAULT_STATE,
-    model: opt.Model = None,
+    model: opt.BaseModel = None,
     guard: opt.Guard = None,
     dtype: opt.Dtype = "auto",
     device: opt.Device = "auto",

@@ -39,14 +39,14 @@ def command(
 
     A key is an Ed25519 key in a PEM file that only its owner can read. Keep it outside the state,
     and give the public key to whoever is to check the ledger or a certificate. A rotation is a
-    line of the ledger, signed by the old key; keep the old public key to check older lines.
+    line of the ledger that both keys sign; either public key can check the ledger after it.
     """
     if action not in ACTIONS:
         raise InputError(f"unknown action {action!r}; choose from {', '.join(ACTIONS)}")
-    if (new_key is not None) != (action == "rotate"):
-        raise InputError(
-            "--new-key goes with 'tfrnet key rotate', which needs it, and with no other action"
-        )
+    if action == "rotate" and new_key is None:
+        raise InputError("'tfrnet key rotate' needs the next key: --new-key FILE")
+    if new_key is not None and action != "rotate":
+        raise InputError("--new-key goes with 'tfrnet key rotate' only")
     from tfrnet.core.signing import make_key, named_key
 
     path, output = named_key(key), Output(as_json)

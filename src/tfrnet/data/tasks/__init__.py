@@ -20,6 +20,11 @@ def find_task(name: str) -> Task:
     """Return a task by its name; options may follow, as in `arithmetic:2da+3da`."""
     base, colon, options = name.partition(":")
     make: type[Task] = TASKS.find(base)
-    if colon and not signature(make).parameters:
-        raise InputError(f"{base} takes no options, but {options!r} was given")
-    return make(*options.split("+")) if colon else make()
+    given = options.split("+") if colon else []
+    try:
+        signature(make).bind(*given)
+    except TypeError:
+        most = len(signature(make).parameters)
+        takes = f"at most {most} options" if most else "no options"
+        raise InputError(f"{base} takes {takes}, but {options!r} was given") from None
+    return make(*given)

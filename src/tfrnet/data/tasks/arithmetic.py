@@ -58,7 +58,7 @@ class Arithmetic(Task):
                 raise InputError(
                     f"unknown arithmetic sub-task {name!r}; choose from {', '.join(FILES)}"
                 )
-        self.mix = mix or DEFAULT_MIX
+        self.mix = tuple(dict.fromkeys(mix)) or DEFAULT_MIX
 
     def _load(self, split: str, source: Source) -> list[Item]:
         pools = [_pool(name, source) for name in self.mix]

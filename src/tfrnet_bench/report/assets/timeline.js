@@ -6,7 +6,7 @@ const BEFORE = { colour: "#808890", shape: "circle", hollow: true };
 
 function timeline(cell) {
   const columns = cell.requests;
-  if (!columns) return make("p", { class: "note" }, "This cell made no requests.");
+  if (!columns) return make("p", { class: "note" }, "No request has been made.");
   const requests = columns.id.map((_, n) =>
     Object.fromEntries([["number", n + 1], ...Object.entries(columns).map(([name, values]) => [name, values[n]])]),
   );
