@@ -1,19 +1,21 @@
 """(IA)3 and LoRA adapters: the same logits as the mask, and as the dense export."""
 
 import json
+import warnings
 
 import pytest
 import torch
 from peft import PeftModel
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
 from tests import tiny
 from tests.exports import closed_export, export_as, few_changed, masked
-from tfrnet.core.errors import InputError
+from tfrnet.core.errors import InputError, TfrnetWarning
 from tfrnet.masking.fold import folded_tensors
 from tfrnet.masking.mask import ChannelMask
 from tfrnet.methods.npo.method import METHOD as NPO
+from tfrnet.models.load import load_model
 
 pytestmark = pytest.mark.filterwarnings("ignore::tfrnet.core.errors.TfrnetWarning")
 IDS = torch.arange(1, 25).reshape(2, 12)
@@ -88,6 +90,33 @@ def test_biases_are_scaled_too(base, form, tokenizer, tmp_path):
     torch.testing.assert_close(found, wanted, rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("base", ["llama", "gpt2"], indirect=True)
+def test_a_lora_of_projections_that_are_alike_can_be_merged(base, tokenizer, tmp_path):
+    mask = masked(base, few_changed(base))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", TfrnetWarning)
+        export_as("lora", mask, tokenizer, tmp_path / "out")
+    wanted = logits(base)
+    mask.detach()
+    merged = PeftModel.from_pretrained(base, tmp_path / "out").merge_and_unload()
+    torch.testing.assert_close(logits(merged), wanted, rtol=0, atol=1e-6)
+    assert "cannot merge" not in (tmp_path / "out" / "README.md").read_text()
+
+
+@pytest.mark.parametrize("base", ["qwen2"], indirect=True)
+def test_it_is_said_that_a_lora_with_some_biases_cannot_be_merged(
+    base, tokenizer, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("TFRNET_CACHE", str(tmp_path / "cache"))
+    mask = masked(base, few_changed(base))
+    with pytest.warns(TfrnetWarning, match="cannot merge it.*formats ia3 and dense"):
+        export_as("lora", mask, tokenizer, tmp_path / "out")
+    mask.detach()
+    assert "cannot merge it" in (tmp_path / "out" / "README.md").read_text()
+    with pytest.raises(InputError, match="cannot be merged"):
+        load_model(str(tmp_path / "out"))
+
+
 def test_an_ia3_adapter_is_peft_s_own_kind_and_small(base, tokenizer, tmp_path):
     with masked(base) as mask:
         export_as("ia3", mask, tokenizer, tmp_path / "out")
@@ -106,6 +135,42 @@ def test_the_live_model_is_as_before(base, form, tokenizer, tmp_path):
         export_as(form, mask, tokenizer, tmp_path / "out")
         assert torch.equal(logits(base), before)
         assert [type(module) for module in base.modules()] == modules
+
+
+def condition(model):
+    """Return everything about a model that PEFT could leave changed."""
+    return {
+        "modules": dict(model.named_modules()),
+        "forward": [name for name, m in model.named_modules() if "forward" in vars(m)],
+        "training": {name: m.training for name, m in model.named_modules()},
+        "trained": {name: p.requires_grad for name, p in model.named_parameters()},
+        "facts": set(vars(model)),
+    }
+
+
+@pytest.mark.parametrize("broken", ["loading", "comparing"])
+@pytest.mark.parametrize("form", ["ia3", "lora"])
+def test_the_live_model_is_as_before_if_the_export_fails(
+    base, form, broken, tokenizer, tmp_path, monkeypatch
+):
+    base.model.layers[0].requires_grad_(False)
+    base.model.layers[1].train()
+
+    def fail(*args, **kwargs):
+        raise InputError("it broke")
+
+    if broken == "loading":
+        # Called by PEFT when all adapters are on the model and their weights are read.
+        monkeypatch.setattr("peft.peft_model.load_peft_weights", fail)
+    else:
+        monkeypatch.setattr("peft.PeftModel.forward", fail)
+        monkeypatch.setattr("peft.PeftModelForCausalLM.forward", fail)
+    with masked(base, few_changed(base)) as mask:
+        before, state = logits(base), condition(base)
+        with pytest.raises(InputError, match="it broke"):
+            export_as(form, mask, tokenizer, tmp_path / "out")
+        assert condition(base) == state
+        assert torch.equal(logits(base), before)
 
 
 @pytest.mark.parametrize("form", ["ia3", "lora"])
@@ -134,6 +199,21 @@ def test_a_mask_of_ones_is_no_lora(base, tokenizer, tmp_path):
         pytest.raises(InputError, match="changes no channel"),
     ):
         export_as("lora", mask, tokenizer, tmp_path / "out")
+
+
+def test_of_a_quantised_model_there_is_an_ia3_adapter_only(tiny_folder, tokenizer, tmp_path):
+    packed = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_compute_dtype="float32")
+    model = AutoModelForCausalLM.from_pretrained(tiny_folder, quantization_config=packed).eval()
+    with masked(model, few_changed(model)) as mask:
+        before, state = logits(model), condition(model)
+        export_as("ia3", mask, tokenizer, tmp_path / "ia3")
+        for form, problem in (("dense", "that are quantised; use --format ia3"), ("lora", "ia3")):
+            with pytest.raises(InputError, match=problem):
+                export_as(form, mask, tokenizer, tmp_path / form)
+        assert condition(model) == state
+        assert torch.equal(logits(model), before)
+    adapted = PeftModel.from_pretrained(model, tmp_path / "ia3").eval()
+    torch.testing.assert_close(logits(adapted), before, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("trained", ["lora", "full"])

@@ -198,6 +198,15 @@ def test_an_architecture_that_the_converter_does_not_know_is_refused(tmp_path):
         gguf._convert(dense, tmp_path / "out.gguf", "f32")
 
 
+@pytest.mark.slow
+def test_a_file_of_the_converters_name_in_the_current_folder_is_not_run(tmp_path, monkeypatch):
+    (tmp_path / "config.json").write_text('{"architectures": ["NobodyForCausalLM"]}')
+    (tmp_path / "convert_hf_to_gguf.py").write_text("raise SystemExit('the wrong file was run')")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="NobodyForCausalLM is not supported"):
+        gguf._convert(tmp_path, tmp_path / "out.gguf", "f32")
+
+
 @pytest.mark.parametrize(
     ("said", "error", "problem"),
     [

@@ -4,12 +4,15 @@ import warnings
 
 import peft
 import pytest
+import torch
+import transformers
 from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import nn
 
 from tests import tiny
 from tfrnet.core.errors import InputError, TfrnetWarning
 from tfrnet.masking.channels import find_channels
+from tfrnet.masking.mask import ChannelMask
 
 ATTENTION = {"q_proj": 32, "k_proj": 16, "v_proj": 16, "o_proj": 32}
 LLAMA_LIKE = {f"self_attn.{name}": width for name, width in ATTENTION.items()} | {
@@ -213,6 +216,32 @@ def test_experts_that_cannot_be_masked_are_named_in_a_warning(architecture, targ
     model = tiny.make_model(architecture)
     with pytest.warns(TfrnetWarning, match="3 x (Mixtral|Qwen2Moe)Experts"):
         select(model, target)
+
+
+def with_routers(kind):
+    """Return a small mixture of experts whose routers are linear modules."""
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "pad_token_id": 0}
+    experts = {"num_local_experts": 4, "num_experts_per_tok": 2}
+    config = kind(vocab_size=tiny.VOCABULARY, **sizes, **heads, **experts)
+    return transformers.AutoModelForCausalLM.from_config(config).eval()
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (transformers.Llama4TextConfig, "Llama4Router"),
+        (transformers.PhimoeConfig, "PhimoeTopKRouter"),
+    ],
+)
+def test_routers_are_not_masked_and_named_in_a_warning(kind, name):
+    model = with_routers(kind)
+    with pytest.warns(TfrnetWarning, match=f"2 x {name}"):
+        index = select(model)
+    assert index and not any("router" in part for part in names(index))
+    with ChannelMask(model, index) as mask, torch.no_grad():
+        mask.set(torch.full((index.total,), 0.5))
+        assert model(torch.arange(1, 9).reshape(1, 8)).logits.isfinite().all()
 
 
 @pytest.mark.parametrize("architecture", MIXTURES)

@@ -117,3 +117,13 @@ def test_a_shared_weight_whose_mask_is_all_ones_needs_no_fold():
     attention.o_proj.weight = attention.q_proj.weight
     index = channels(model, ["q_proj", "o_proj"])
     assert folded_tensors(model, index, torch.ones(index.total)) == {}
+
+
+def test_a_mask_is_not_folded_into_quantised_weights():
+    model = tiny.make_model("llama")
+    projection = model.model.layers[0].self_attn.q_proj
+    packed = torch.zeros(512, 1, dtype=torch.uint8)
+    projection.weight = torch.nn.Parameter(packed, requires_grad=False)
+    index = channels(model, ["q_proj"])
+    with pytest.raises(InputError, match=r"layers\.0\.self_attn\.q_proj\.weight is quantised"):
+        folded_tensors(model, index, torch.full((index.total,), 0.5))

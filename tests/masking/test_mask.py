@@ -5,6 +5,7 @@ from copy import deepcopy
 import accelerate
 import pytest
 import torch
+import transformers
 from transformers import AutoModelForCausalLM
 from transformers.pytorch_utils import Conv1D
 
@@ -257,6 +258,76 @@ def test_a_mask_works_on_a_model_that_accelerate_has_placed(place, tmp_path):
         mask.set(values)
         assert torch.equal(logits(placed), expected)
     assert torch.equal(logits(placed), before)
+
+
+def falcon(**changes):
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    return transformers.FalconConfig(vocab_size=tiny.VOCABULARY, **sizes, **changes)
+
+
+def deepseek(kind):
+    heads = {"qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 8, "head_dim": 8}
+    heads |= {"num_attention_heads": 4, "num_key_value_heads": 4}
+    ranks = {"q_lora_rank": 16, "kv_lora_rank": 16}
+    # Without experts, which get tokens one by one.
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "first_k_dense_replace": 2}
+    return kind(vocab_size=tiny.VOCABULARY, intermediate_size=48, **sizes, **heads, **ranks)
+
+
+def llama4():
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8}
+    # Only the expert that all tokens share is masked.
+    experts = {"num_local_experts": 4, "num_experts_per_tok": 2, "intermediate_size_mlp": 48}
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "pad_token_id": 0}
+    return transformers.Llama4TextConfig(vocab_size=tiny.VOCABULARY, **sizes, **heads, **experts)
+
+
+UNUSUAL = {
+    "a falcon": lambda: falcon(multi_query=True, parallel_attn=True),
+    "a falcon of now": lambda: falcon(new_decoder_architecture=True),
+    "a falcon with a bias": lambda: falcon(parallel_attn=True, bias=True),
+    "deepseek v2": lambda: deepseek(transformers.DeepseekV2Config),
+    "deepseek v3": lambda: deepseek(transformers.DeepseekV3Config),
+    "llama 4": llama4,
+}
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("kind", UNUSUAL)
+def test_gradients_of_each_example_are_those_of_masks_multiplied_by_hand(kind, weighted):
+    torch.manual_seed(0)
+    model = transformers.AutoModelForCausalLM.from_config(UNUSUAL[kind]()).eval().double()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(0.05, 0.15)
+    index = all_channels(model)
+    values = random_mask(index.total).double()
+    batch, length = IDS.shape
+    weights = torch.rand(IDS.shape, dtype=torch.float64) if weighted else None
+    by_hand = [part.repeat(batch, 1).requires_grad_() for part in index.split(values)]
+
+    def scaled(rows):
+        def hook(module, inputs, output):
+            fixed = output.reshape(batch, length, -1)
+            share = torch.ones(IDS.shape).double() if weights is None else weights
+            change = share.unsqueeze(-1) * (rows - rows.detach()).unsqueeze(1)
+            return (fixed * (rows.detach().unsqueeze(1) + change)).view(output.shape)
+
+        return hook
+
+    handles = [
+        model.get_submodule(part.name).register_forward_hook(scaled(rows))
+        for part, rows in zip(index, by_hand, strict=True)
+    ]
+    model(IDS, labels=IDS).loss.backward()
+    for handle in handles:
+        handle.remove()
+    with ChannelMask(model, index) as mask:
+        mask.set(values)
+        with mask.per_example(batch, length, weights) as leaves:
+            model(IDS, labels=IDS).loss.backward()
+    for part, leaf, wanted in zip(index, leaves, by_hand, strict=True):
+        torch.testing.assert_close(leaf.grad, wanted.grad, msg=part.name)
 
 
 def test_vector_v21_of_the_evaluation_page():

@@ -157,6 +157,20 @@ def test_a_gguf_file_of_more_layers_than_tensors_is_one_line_at_once(
     assert f"it claims {layers} layers and has 12 tensors" in refusal(path, device="cpu")
 
 
+def test_a_gguf_file_that_lacks_weights_is_not_converted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TFRNET_CACHE", str(tmp_path / "cache"))
+    path = tiny_gguf(tmp_path / "tiny.gguf")
+    # Under another name, a tensor is not the one that the model needs.
+    content = path.read_bytes()
+    assert content.count(b"blk.0.ffn_down.weight") == 1
+    path.write_bytes(content.replace(b"blk.0.ffn_down.weight", b"blk.0.xxx_down.weight"))
+    for _ in range(2):  # nor is anything left in the cache
+        said = refusal(path, device="cpu")
+        assert "cannot be converted: its weights lack model.layers.0.mlp.down_proj.weight" in said
+
+
 def test_a_gguf_file_whose_words_would_be_read_as_letters_is_not_converted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

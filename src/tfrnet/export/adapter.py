@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,9 +12,11 @@ from safetensors.torch import save_file
 
 from tfrnet.export.format import Job
 from tfrnet.export.parity import checked_difference, probe_logits
+from tfrnet.models.lora import MARKS, put_module
 
 if TYPE_CHECKING:
     from peft import PeftConfig
+    from transformers import PreTrainedModel
 
 WEIGHTS = "adapter_model.safetensors"
 # What PEFT puts before the names of a model's modules.
@@ -41,13 +44,35 @@ def _difference(job: Job, folder: Path) -> float:
 
     model = job.effect.model
     wanted = probe_logits(model, job.tokenizer)
-    with job.effect.lifted():
+    with job.effect.lifted(), _put_back(model):
         adapted = PeftModel.from_pretrained(model, str(folder))
-        try:
-            found = probe_logits(adapted, job.tokenizer)
-        finally:
-            adapted.unload()
+        found = probe_logits(adapted, job.tokenizer)
     return checked_difference(wanted, found, model.dtype)
+
+
+@contextmanager
+def _put_back(model: PreTrainedModel) -> Iterator[None]:
+    """Restore a model's own modules at the end of a `with` block, whatever PEFT did to it.
+
+    PEFT's own `unload` refuses quantised models, and cannot help if loading failed half-way.
+    """
+    facts = vars(model)
+    marks = {name: facts[name] for name in MARKS if name in facts}
+    modules = [(name, module, module.training) for name, module in model.named_modules()]
+    wanted = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
+    try:
+        yield
+    finally:
+        # Parents come first, so a child is looked up in its own parent.
+        for name, module, training in modules:
+            if model.get_submodule(name) is not module:
+                put_module(model, name, module)
+            module.training = training
+        for parameter, trained in wanted:
+            parameter.requires_grad_(trained)
+        for name in MARKS:
+            facts.pop(name, None)
+        facts.update(marks)
 
 
 def adapter_usage(folder: str) -> str:

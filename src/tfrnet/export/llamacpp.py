@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from tfrnet.core.errors import InputError
 
 _BINDING = "xllamacpp"
+# What llama.cpp calls the error of a prompt that its context cannot hold.
+_TOO_LONG = "exceed_context_size_error"
 
 
 def refuse_unreadable(path: Path) -> None:
@@ -37,4 +40,13 @@ def continue_in_llamacpp(path: Path, prompts: Sequence[str], max_new_tokens: int
         raise InputError(f"llama.cpp cannot load {path}: {error}") from error
     options = {"max_tokens": max_new_tokens, "temperature": 0}
     answers = [server.handle_completions({"prompt": text} | options) for text in prompts]
-    return [str(answer["choices"][0]["text"]) for answer in answers]
+    return [_text_of(answer, number) for number, answer in enumerate(answers, 1)]
+
+
+def _text_of(answer: dict[str, Any], number: int) -> str:
+    """Return the text of an answer, or raise what llama.cpp says instead."""
+    if error := answer.get("error"):
+        too_long = error.get("type") == _TOO_LONG
+        hint = "; give a shorter prompt" if too_long else ""
+        raise InputError(f"llama.cpp does not continue prompt {number}: {error['message']}{hint}")
+    return str(answer["choices"][0]["text"])

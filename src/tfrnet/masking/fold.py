@@ -33,6 +33,11 @@ def folded_tensors(
                     f"{name} shares its values with {others[0]}, so the mask of one "
                     "cannot be folded into it"
                 )
+            if not parameter.is_floating_point():
+                raise InputError(
+                    f"{name} is quantised, so a mask cannot be folded into it; begin with the "
+                    "model as it was before it was quantised"
+                )
             folded[name] = _scale_outputs(module, parameter, values)
     return folded
 

@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 # divides the masked activation by the mask.
 _SAFE_DIVISOR = 1e-2
 
+# By model type, the projections to whose outputs the model adds something in place, so that the
+# backward pass needs a copy of them.
+_ADDED_TO = {"falcon": ("mlp.dense_4h_to_h",), "llama4_text": ("shared_expert.down_proj",)}
+
 # Two masks on one model would multiply, so a second one is refused.
 _masked_models: WeakSet[nn.Module] = WeakSet()
 
@@ -188,13 +192,15 @@ class ChannelMask:
                 self._hook_inference()
             return
         self._unhook()
+        added_to = _ADDED_TO.get(self.model.config.get_text_config().model_type, ())
         for projection, module, part, leaf in zip(
             self.index, self._modules, self._parts, leaves, strict=True
         ):
             faint = None if part.faint is None else part.faint.to(leaf.device)
             # A second number in a name, after the layer's, is the number of an expert.
             routed = sum(name.isdigit() for name in projection.name.split(".")) > 1
-            hook = _PerExample(leaf, faint, length, weights, routed)
+            is_added_to = projection.name.endswith(added_to)
+            hook = _PerExample(leaf, faint, length, weights, routed, is_added_to)
             self._handles.append(module.register_forward_hook(hook))
         try:
             yield leaves
@@ -318,8 +324,10 @@ class _PerExample:
         length: int,
         weights: torch.Tensor | None,
         routed: bool,
+        is_added_to: bool,
     ) -> None:
         self.routed = routed
+        self.is_added_to = is_added_to
         self.leaf = leaf
         self.faint = faint
         self.length = length
@@ -332,12 +340,17 @@ class _PerExample:
             output = output.view(batch, self.length, -1)
         elif output.dim() == 2 and batch == 1 and self.weights is None:
             output = output.unsqueeze(0)
+        elif output.dim() > 3 and shape[0] == batch and shape[1:-1].numel() == self.length:
+            # DeepSeek's latent attention has one more dimension, for what its heads share.
+            output = output.view(batch, self.length, -1)
         elif output.dim() != 3 or shape[0] != batch:
             raise FlattenedBatchError(
                 f"a {type(module).__name__} gave an output of shape {tuple(shape)} for a batch of "
                 f"{batch} x {self.length} tokens, which cannot be scored per example"
             )
-        masked: torch.Tensor = _ScaleRows.apply(output, self.leaf, self.faint, self.weights)  # type: ignore[no-untyped-call]
+        masked: torch.Tensor = _ScaleRows.apply(  # type: ignore[no-untyped-call]
+            output, self.leaf, self.faint, self.weights, self.is_added_to
+        )
         return masked.view(shape)
 
 
@@ -357,6 +370,7 @@ class _ScaleRows(torch.autograd.Function):
         leaf: torch.Tensor,
         faint: torch.Tensor | None,
         weights: torch.Tensor | None,
+        is_added_to: bool,
     ) -> torch.Tensor:
         faint_a = None if faint is None else a[..., faint]
         row = leaf.to(a.dtype).unsqueeze(1)
@@ -366,11 +380,13 @@ class _ScaleRows(torch.autograd.Function):
             # Nothing else uses a projection's output yet, so it can be scaled in place.
             h = a.mul_(row)
             ctx.mark_dirty(a)
-        ctx.save_for_backward(h, leaf, faint, faint_a, weights)
+        ctx.save_for_backward(h.clone() if is_added_to else h, leaf, faint, faint_a, weights)
         return h
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None, None]:
+    def backward(
+        ctx: Any, gradient: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, None, None, None]:
         h, leaf, faint, faint_a, weights = ctx.saved_tensors
         for_input = gradient * leaf.to(gradient.dtype).unsqueeze(1)
         wide = gradient.to(leaf.dtype)
@@ -381,7 +397,7 @@ class _ScaleRows(torch.autograd.Function):
         for_mask /= leaf.clamp(min=_SAFE_DIVISOR)
         if faint is not None:
             for_mask[:, faint] = (wide[..., faint] * faint_a.to(leaf.dtype)).sum(1)
-        return for_input, for_mask, None, None
+        return for_input, for_mask, None, None, None
 
 
 def _device_of(module: nn.Module) -> torch.device:

@@ -14,6 +14,7 @@ from tfrnet.core.team import SOLO, Team
 from tfrnet.data.batches import batches
 from tfrnet.data.examples import Encoded, tokenise
 from tfrnet.models.forward import input_device
+from tfrnet.models.likelihood import is_stateful
 from tfrnet.models.load import LoadedModel
 from tfrnet.models.padding import padded
 from tfrnet.models.parts import in_parts
@@ -127,6 +128,9 @@ def _generate(
     streamer: TextStreamer | None = None,
 ) -> list[list[int]]:
     model, tokenizer = loaded
+    if is_stateful(model) and len(set(map(len, rows))) > 1:
+        # Its state may take padding for text; rows of one length need none.
+        return [_generate(loaded, [row], max_new_tokens, one_line)[0] for row in rows]
     ends = end_tokens(loaded)
     # Padding is masked, so any token will do if there is no padding token.
     pad = next(token for token in (tokenizer.pad_token_id, *ends, 0) if token is not None)

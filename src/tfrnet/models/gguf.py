@@ -12,6 +12,7 @@ import torch
 from tfrnet.core.errors import InputError
 from tfrnet.models.cache import cache_folder, new_model
 from tfrnet.models.tokenizer_check import is_made, reads_letters
+from tfrnet.models.weights_check import refuse_other_weights
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -49,9 +50,11 @@ def unpacked_gguf(path: Path) -> PreTrainedModel:
     if hasattr(transformers, "GgufConfig"):
         # Newer versions of transformers keep the weights packed unless told otherwise.
         source["quantization_config"] = transformers.GgufConfig(dequantize=True)
-    model: PreTrainedModel = transformers.AutoModelForCausalLM.from_pretrained(
-        path.parent, dtype=torch.float32, **source
+    model: PreTrainedModel
+    model, info = transformers.AutoModelForCausalLM.from_pretrained(
+        path.parent, dtype=torch.float32, output_loading_info=True, **source
     )
+    refuse_other_weights(info)
     # The weights are no longer quantised; a leftover quantisation config would prevent saving them.
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config

@@ -23,12 +23,14 @@ class _AllFound(Exception):  # noqa: N818  (no error: all that was wanted is the
 
 
 def decoder_layers(model: PreTrainedModel) -> list[nn.Module]:
-    """Return the layers in order."""
+    """Return the layers that read text, in order."""
     count = model.config.get_text_config().num_hidden_layers
-    lists = [m for m in model.modules() if isinstance(m, nn.ModuleList) and len(m) == count]
-    if not lists:
-        raise InputError(f"the layers of {type(model).__name__} cannot be found")
-    return list(lists[0])
+    # First in the text decoder, since a tower for images may have as many layers.
+    for part in (model.get_decoder(), model):
+        for module in part.modules():
+            if isinstance(module, nn.ModuleList) and len(module) == count:
+                return list(module)
+    raise InputError(f"the layers of {type(model).__name__} cannot be found")
 
 
 def hidden_after(model: PreTrainedModel, layer: nn.Module, batch: Batch) -> torch.Tensor:
@@ -81,8 +83,11 @@ def outputs_kept(
 
 
 def is_projection(module: nn.Module) -> bool:
-    """Tell whether a module is linear, so that a mask can scale each of its output units."""
-    return isinstance(module, (nn.Linear, Conv1D))
+    """Tell whether a module is linear, so that a mask can scale each of its output units.
+
+    Some routers of experts are linear modules that return the best of their outputs, not all.
+    """
+    return isinstance(module, (nn.Linear, Conv1D)) and not hasattr(module, "top_k")
 
 
 def output_width(module: nn.Module) -> int:

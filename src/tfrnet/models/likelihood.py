@@ -20,7 +20,7 @@ from tfrnet.core.errors import OVERFLOW_HINT, CheckFailedError
 from tfrnet.core.team import SOLO, Team
 from tfrnet.data.examples import Encoded
 from tfrnet.models.forward import head_sees_only, input_device
-from tfrnet.models.padding import padded
+from tfrnet.models.padding import PaddingSide, padded
 from tfrnet.models.parts import in_parts
 from tfrnet.models.passes import Passes
 from tfrnet.models.prompts import Prompts, rows_answer
@@ -93,7 +93,7 @@ def losses_by_prompt(
     groups = []
     # Compiled layers do without keys and values. With sharded weights every process has to take
     # part in every pass, and how many passes a group takes depends on its answers.
-    if not (passes.compiled or team.in_lockstep or _is_stateful(model)):
+    if not (passes.compiled or team.in_lockstep or is_stateful(model)):
         groups = _sharing(examples)
     shared = {i for group in groups for i in group}
     others = [i for i in range(len(examples)) if i not in shared]
@@ -176,7 +176,7 @@ def _scored(
 def _units(model: PreTrainedModel, groups: Sequence[Sequence[Encoded]]) -> list[_Unit]:
     """Return the answers to compute together: those of a group, if they share a prefix."""
     units: list[_Unit] = []
-    stateful = _is_stateful(model)
+    stateful = is_stateful(model)
     for g, group in enumerate(groups):
         answers = [((g, a), answer) for a, answer in enumerate(group)]
         if not stateful and len({answer.ids[0] for answer in group}) == 1:
@@ -186,8 +186,11 @@ def _units(model: PreTrainedModel, groups: Sequence[Sequence[Encoded]]) -> list[
     return units
 
 
-def _is_stateful(model: PreTrainedModel) -> bool:
-    """Tell whether a model has a recurrent state, so that it cannot continue a shared prefix."""
+def is_stateful(model: PreTrainedModel) -> bool:
+    """Tell whether a model has a recurrent state.
+
+    It cannot continue a shared prefix, and may read padding before a text as part of it.
+    """
     return bool(getattr(model, "_is_stateful", False))
 
 
@@ -248,14 +251,16 @@ def _score_batch(
 ) -> Iterator[tuple[_Read, _Statistics]]:
     common = [_common_length([answer for _, answer in unit]) for unit in units]
     width = max(common)
+    # On the left the second pass follows a prefix directly; a stateful model has no second pass.
+    side: PaddingSide = "right" if is_stateful(model) else "left"
     first: list[_Read] = []
     rest: list[_Rest] = []
     for row, (unit, length) in enumerate(zip(units, common, strict=True)):
         for number, answer in unit:
             end = min(len(answer.ids), length + 1)
-            # The prefix is padded on the left, so that the second pass follows it directly.
+            begin = width - length if side == "left" else 0
             first += [
-                _Read(row, width - length + p - 1, answer.ids[p], number, p)
+                _Read(row, begin + p - 1, answer.ids[p], number, p)
                 for p in range(answer.answer_start, end)
             ]
             if end < len(answer.ids):
@@ -263,7 +268,7 @@ def _score_batch(
     prefixes = [unit[0][1].ids[:length] for unit, length in zip(units, common, strict=True)]
     # One prompt for all answers of a unit, even if it was truncated more for a long answer.
     prompts = [unit[0][1].ids[: unit[0][1].answer_start] for unit in units]
-    ids, mask = padded(prefixes, "left")
+    ids, mask = padded(prefixes, side)
     with rows_answer(prompts):
         statistics, cache = _forward(model, ids, mask, first, moments, keep_cache=bool(rest))
     yield from zip(first, statistics, strict=True)

@@ -17,6 +17,7 @@ from tfrnet.models.gemma import gemma_folder
 from tfrnet.models.gguf import converted_gguf
 from tfrnet.models.place import ADAPTER_CONFIG, model_place
 from tfrnet.models.shipped import BACKBONES
+from tfrnet.models.weights_check import refuse_other_weights
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -63,7 +64,7 @@ def load_model(
         model, info = AutoModelForCausalLM.from_pretrained(
             folder, dtype=torch_dtype, output_loading_info=True, **trust, **placement
         )
-        _refuse_other_weights(info)
+        refuse_other_weights(info)
     return LoadedModel(model.eval(), tokenizer)
 
 
@@ -148,17 +149,6 @@ def _refuse_unknown_quantisation(config: Any, name: str) -> None:
         raise InputError(
             f"model {name} has weights of an unknown quantisation ({method!r} in config.json); "
             "give the model as it was before it was quantised"
-        )
-
-
-def _refuse_other_weights(info: dict[str, Any]) -> None:
-    """Raise if the weights are not those of the model that the config describes."""
-    if info["missing_keys"]:
-        raise ValueError(f"its weights lack {min(info['missing_keys'])}")
-    if info["unexpected_keys"]:
-        raise ValueError(
-            f"its weights hold {min(info['unexpected_keys'])}, for which the model of its "
-            "config.json has no place"
         )
 
 

@@ -34,6 +34,11 @@ class Dense(Format):
             raise InputError(
                 "a model whose weights are offloaded cannot be exported; load it whole"
             )
+        if not all(parameter.is_floating_point() for parameter in model.parameters()):
+            raise InputError(
+                "nothing can be folded into weights that are quantised; use --format ia3 for a "
+                "mask and lora for a trained adapter, or begin with the model as it was before"
+            )
         save_dense(model, job.tokenizer, folder, job.effect.folded())
         # A model whose own code runs already may run it once more.
         trusted = type(model).__module__.startswith("transformers_modules")

@@ -107,8 +107,9 @@ def file_name(quant: str) -> str:
 
 def _convert(dense: Path, target: Path, kind: str) -> None:
     options = ["--outtype", kind, "--outfile", str(target), "--model-name", "unlearned"]
-    # In a process of its own: the converter sets up logging and torch for itself.
-    command = [sys.executable, "-m", _CONVERTER, str(dense), *options]
+    # In a process of its own: the converter sets up logging and torch for itself. With -P the one
+    # installed is run, not a file of its name in the current folder.
+    command = [sys.executable, "-P", "-m", _CONVERTER, str(dense), *options]
     _run(command, target, "llama.cpp's converter does not support this model")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,7 +11,7 @@ import torch
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
-from tfrnet.core.errors import InputError
+from tfrnet.core.errors import InputError, TfrnetWarning
 from tfrnet.export.adapter import adapter_usage, write_adapter
 from tfrnet.export.format import Format, Job
 from tfrnet.masking.mask import ChannelMask
@@ -18,6 +20,14 @@ from tfrnet.training.lora_effect import LoraEffect
 
 if TYPE_CHECKING:
     from peft import LoraConfig
+    from transformers import PreTrainedModel
+
+# PEFT has one switch for the biases of all projections, and merges none where a bias is lacking.
+_NOT_MERGEABLE = (
+    "Some of the changed projections have biases and others have none. PEFT runs such an adapter "
+    "beside its base model but cannot merge it, and tfrnet, which merges adapters, cannot load it; "
+    "formats ia3 and dense have no such limit."
+)
 
 
 class Lora(Format):
@@ -45,6 +55,8 @@ class Lora(Format):
             )
         changed = _changed(effect)
         rank = _rank(changed, job.options.rank)
+        if _partly_biased(effect.model, changed):
+            warnings.warn(_NOT_MERGEABLE, TfrnetWarning, stacklevel=2)
         with_bias = any(_bias(effect.model.get_submodule(name)) is not None for name in changed)
         config = lora_config(effect.model, LoraOptions(rank, rank, tuple(changed)))
         config.lora_bias = with_bias
@@ -56,7 +68,10 @@ class Lora(Format):
         return write_adapter(job, folder, config, tensors)
 
     def usage(self, job: Job, folder: str) -> str:
-        """Return how to load the adapter."""
+        """Return how to load the adapter, and what cannot be done with it."""
+        effect = job.effect
+        if isinstance(effect, ChannelMask) and _partly_biased(effect.model, _changed(effect)):
+            return f"{adapter_usage(folder)}\n\n{_NOT_MERGEABLE}"
         return adapter_usage(folder)
 
 
@@ -114,6 +129,11 @@ def _factors(
         bias = _bias(module)
         found["lora_B.bias"] = torch.zeros_like(lost) if bias is None else lost * bias.to(wide)
     return found
+
+
+def _partly_biased(model: PreTrainedModel, names: Iterable[str]) -> bool:
+    """Tell whether some of the projections have a bias and others have none."""
+    return len({_bias(model.get_submodule(name)) is None for name in names}) > 1
 
 
 def _bias(module: nn.Module) -> torch.Tensor | None:
