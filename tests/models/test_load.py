@@ -420,3 +420,19 @@ def test_special_tokens_are_those_of_the_gguf_file(real):
     assert real.tokenizer.eos_token_id == 2
     assert real.model.config.eos_token_id == 2
     assert real.model.generation_config.eos_token_id == 2
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_a_checkpoint_of_bitsandbytes_is_loaded(
+    bits: int, tiny_folder: Path, tokenizer, tmp_path: Path
+) -> None:
+    # Both say 'bitsandbytes' of themselves.
+    packed = transformers.BitsAndBytesConfig(**{f"load_in_{bits}bit": True})
+    transformers.AutoModelForCausalLM.from_pretrained(
+        tiny_folder, quantization_config=packed, dtype=torch.float32
+    ).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    loaded = load_model(str(tmp_path), "float32")
+    changed = find_channels(loaded.model)
+    kinds = {loaded.model.get_parameter(f"{each.name}.weight").dtype for each in changed}
+    assert kinds == {{4: torch.uint8, 8: torch.int8}[bits]}

@@ -145,7 +145,9 @@ def _refuse_unknown_quantisation(config: Any, name: str) -> None:
     if packed is None:
         return
     method = packed.get("quant_method") if isinstance(packed, dict) else packed.quant_method
-    if str(getattr(method, "value", method)) not in AUTO_QUANTIZER_MAPPING:
+    named = str(getattr(method, "value", method))
+    # That of bitsandbytes is there once for 4 bits and once for 8.
+    if not any(known in (named, f"{named}_4bit") for known in AUTO_QUANTIZER_MAPPING):
         raise InputError(
             f"model {name} has weights of an unknown quantisation ({method!r} in config.json); "
             "give the model as it was before it was quantised"
