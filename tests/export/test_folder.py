@@ -16,6 +16,7 @@ from tests.exports import closed_export, export_as, masked
 from tfrnet.core.errors import CheckFailedError, InputError, StateError
 from tfrnet.export import parity
 from tfrnet.export.new_folder import new_folder, refuse_unwritable
+from tfrnet.masking.channels import find_channels
 
 pytestmark = pytest.mark.filterwarnings("ignore::tfrnet.core.errors.TfrnetWarning")
 IDS = torch.arange(1, 25).reshape(2, 12)
@@ -130,6 +131,20 @@ def test_a_fold_that_went_wrong_is_noticed(masked_llama, tokenizer, tmp_path, mo
     with pytest.raises(CheckFailedError, match="differ"):
         export_as("dense", masked_llama, tokenizer, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_small_change_that_is_left_out_is_noticed_in_coarse_numbers(
+    tokenizer, tmp_path, monkeypatch
+):
+    model = tiny.make_model("llama").bfloat16()
+    torch.manual_seed(0)
+    channels = find_channels(model).total
+    with masked(model, 1 - 0.02 * torch.rand(channels)) as mask:
+        assert 0 < export_as("dense", mask, tokenizer, tmp_path / "right") < 5e-2
+        monkeypatch.setattr(mask, "folded", dict)
+        with pytest.raises(CheckFailedError, match="are those of the untouched model"):
+            export_as("dense", mask, tokenizer, tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["right"]
 
 
 def test_logits_that_are_not_finite_fail_the_check(masked_llama, tokenizer, tmp_path):

@@ -45,9 +45,10 @@ def _difference(job: Job, folder: Path) -> float:
     model = job.effect.model
     wanted = probe_logits(model, job.tokenizer)
     with job.effect.lifted(), _put_back(model):
+        untouched = probe_logits(model, job.tokenizer)
         adapted = PeftModel.from_pretrained(model, str(folder))
         found = probe_logits(adapted, job.tokenizer)
-    return checked_difference(wanted, found, model.dtype)
+    return checked_difference(wanted, found, untouched, model.dtype)
 
 
 @contextmanager

@@ -46,9 +46,10 @@ class Dense(Format):
             folder, dtype=model.dtype, trust_remote_code=trusted
         )
         exported = exported.to(input_device(model)).eval()
-        return checked_difference(
-            probe_logits(model, job.tokenizer), probe_logits(exported, job.tokenizer), model.dtype
-        )
+        wanted, found = (probe_logits(each, job.tokenizer) for each in (model, exported))
+        with job.effect.lifted():
+            untouched = probe_logits(model, job.tokenizer)
+        return checked_difference(wanted, found, untouched, model.dtype)
 
     def usage(self, job: Job, folder: str) -> str:
         """Return the commands of programs that serve a model folder."""
