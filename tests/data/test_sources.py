@@ -43,7 +43,10 @@ def test_without_a_folder_arithmetic_is_generated_and_the_rest_comes_from_the_hu
         (lambda f: Source("folder"), "use --data-dir or set TFRNET_DATA"),
         (lambda f: Source("auto", f / "none"), "none does not exist or is not a folder"),
         (lambda f: read_rows("boolq/x.jsonl", HUB, Source("auto", f)), "neither boolq/x.jsonl nor"),
-        (lambda f: read_rows("boolq/x.jsonl", HUB, Source("generated")), "boolq cannot be gener"),
+        (
+            lambda f: read_rows("boolq/x.jsonl", HUB, Source("generated")),
+            "boolq is needed and cannot be gener",
+        ),
     ],
 )
 def test_what_is_missing_is_said(make, message, tmp_path, monkeypatch):

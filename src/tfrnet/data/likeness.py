@@ -6,9 +6,9 @@ of the same script fairly well, and topics as far as they share words.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-
-import numpy as np
+from itertools import chain
 
 _LENGTH = 3
 
@@ -28,17 +28,16 @@ class Texts:
     """Texts by their trigrams, to find out fast how alike the most similar of them is."""
 
     def __init__(self, texts: Sequence[str]) -> None:
-        places: dict[str, list[int]] = {}
+        self._places: dict[str, list[int]] = {}
         for place, text in enumerate(texts):
             for each in trigrams(text):
-                places.setdefault(each, []).append(place)
-        self._places = {each: np.array(found) for each, found in places.items()}
+                self._places.setdefault(each, []).append(place)
 
     def likeness(self, text: str) -> float:
         """Return the largest likeness of any of the texts to a given one."""
         wanted = trigrams(text)
-        found = [self._places[each] for each in wanted if each in self._places]
-        return int(np.bincount(np.concatenate(found)).max()) / len(wanted) if found else 0.0
+        shared = Counter(chain.from_iterable(self._places.get(each, ()) for each in wanted))
+        return max(shared.values()) / len(wanted) if shared else 0.0
 
 
 def nearest(wanted: Sequence[str], others: Sequence[frozenset[str]], count: int) -> list[int]:

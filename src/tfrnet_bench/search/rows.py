@@ -25,7 +25,7 @@ def _read(line: str, where: str) -> Row:
         row = json.loads(line)
     except ValueError as error:
         raise InputError(f"{where} is not a trial ({error}); remove the line") from None
-    if not isinstance(row, dict) or "key" not in row:
+    if not isinstance(row, dict):
         raise InputError(f"{where} is not a trial; remove the line")
     return row
 
