@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, cast
 
-from tfrnet.core import files, strict_json
+from tfrnet.core import strict_json
 from tfrnet.core.errors import InputError
 from tfrnet.core.text import printable
 
@@ -46,6 +46,8 @@ def json_lines(path: Path) -> Iterator[tuple[int, Any]]:
 
 def write_json_lines(path: Path, values: Iterable[object]) -> None:
     """Write values to a file, one a line, so that the file has all of them or is not there."""
+    from tfrnet.core import files  # not where only reading is wanted: it needs a POSIX system
+
     data = "".join(json.dumps(value, ensure_ascii=False) + "\n" for value in values).encode()
     # Without a time stamp, so that the same values are the same file.
     files.replace_file(path, gzip.compress(data, mtime=0) if _is_packed(path) else data)

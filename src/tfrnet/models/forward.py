@@ -91,6 +91,14 @@ def input_device(model: PreTrainedModel) -> torch.device:
     return device if device.type != "meta" else torch.device("cpu")
 
 
+def is_stateful(model: PreTrainedModel) -> bool:
+    """Tell whether a model has a recurrent state.
+
+    It cannot continue a shared prefix, and may read padding before a text as part of it.
+    """
+    return bool(getattr(model, "_is_stateful", False))
+
+
 def fitting_length(model: PreTrainedModel, wanted: int) -> int:
     """Return the length of examples that is wanted, or the model's own limit if that is less."""
     limit: int | None = getattr(model.config.get_text_config(), "max_position_embeddings", None)

@@ -13,8 +13,7 @@ from tfrnet.core.errors import InputError
 from tfrnet.core.team import SOLO, Team
 from tfrnet.data.batches import batches
 from tfrnet.data.examples import Encoded, tokenise
-from tfrnet.models.forward import input_device
-from tfrnet.models.likelihood import is_stateful
+from tfrnet.models.forward import input_device, is_stateful
 from tfrnet.models.load import LoadedModel
 from tfrnet.models.padding import padded
 from tfrnet.models.parts import in_parts

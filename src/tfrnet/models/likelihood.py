@@ -19,7 +19,7 @@ import torch
 from tfrnet.core.errors import OVERFLOW_HINT, CheckFailedError
 from tfrnet.core.team import SOLO, Team
 from tfrnet.data.examples import Encoded
-from tfrnet.models.forward import head_sees_only, input_device
+from tfrnet.models.forward import head_sees_only, input_device, is_stateful
 from tfrnet.models.padding import PaddingSide, padded
 from tfrnet.models.parts import in_parts
 from tfrnet.models.passes import Passes
@@ -184,14 +184,6 @@ def _units(model: PreTrainedModel, groups: Sequence[Sequence[Encoded]]) -> list[
         else:
             units += [[answer] for answer in answers]
     return units
-
-
-def is_stateful(model: PreTrainedModel) -> bool:
-    """Tell whether a model has a recurrent state.
-
-    It cannot continue a shared prefix, and may read padding before a text as part of it.
-    """
-    return bool(getattr(model, "_is_stateful", False))
 
 
 def _assemble(tokens: dict[int, _Statistics], moments: bool) -> TokenScores:
