@@ -27,7 +27,7 @@ def test_they_are_said_before_a_request_is_applied(
     assert "the guard's examples are among those that requests use" in said
     assert "no retain line that requests can use seems to be in French, as request f" in said
     assert "no retain line that requests can use is near the topic of request f" in said
-    assert "request 'f': already before it the model gives the answer in none of " in said
+    assert "request 'f': the model gives the answer in none of " in said
     assert result.code == 0
 
 

@@ -59,8 +59,8 @@ def test_the_command_on_the_card_makes_the_model_again(
 @pytest.mark.parametrize(
     ("more", "problem"),
     [
-        (["--learning-rate", 0], "--learning-rate must be above 0, but is 0"),
-        (["--learning-rate", "nan"], "--learning-rate must be above 0, but is nan"),
+        (["--learning-rate", 0], "--learning-rate must be a finite number above 0, but is 0"),
+        (["--learning-rate", "nan"], "--learning-rate must be a finite number above 0, but is nan"),
         (["--without", ","], "--without ',' names no seeds"),
         (["--out", "."], "is the folder you are in"),
         (["--out", "/proc/x"], "cannot be written"),

@@ -84,8 +84,8 @@ class Observer:
             self._learn_untouched(before.measured)
         if look.kinds and not bool(before.measured[WORDINGS].given.any()):
             warnings.warn(
-                f"request {request.id!r}: already before it the model gives the answer in none of "
-                f"{len(look.kinds)} wordings, so there may be nothing to forget",
+                f"request {request.id!r}: the model gives the answer in none of {len(look.kinds)} "
+                "wordings even before it, so there may be nothing to forget",
                 TfrnetWarning,
                 stacklevel=3,
             )

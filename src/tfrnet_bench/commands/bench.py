@@ -24,7 +24,7 @@ def command(
         typer.Argument(
             help="main (all methods on the streams), ablation (TFR-Net without its parts), "
             "tofu (privacy and utility), structure (which channels are used), robust (attacks), "
-            "lume and knowundo (private data of made-up people), or all but these two: all."
+            "lume and knowundo (private data of made-up people). 'all' means all but these two."
         ),
     ],
     out: Annotated[

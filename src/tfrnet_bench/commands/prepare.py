@@ -85,7 +85,9 @@ def command(
         options = replace(options, epochs=epochs)
     if learning_rate is not None:
         if not 0 < learning_rate < math.inf:
-            raise InputError(f"--learning-rate must be above 0, but is {learning_rate:g}")
+            raise InputError(
+                f"--learning-rate must be a finite number above 0, but is {learning_rate:g}"
+            )
         options = replace(options, learning_rate=learning_rate)
     refuse_unwritable(out)
     where = Source(source, data_dir)
