@@ -51,7 +51,8 @@ def seeds_table() -> str:
         for row in _attacked(read_cells("attacks"), "default", stream):
             right = _retrained(stream, row["seed"])
             found = [next(attacked([row], *ATTACKS[name])) for name in FOUR_BITS]
-            above = (f"{each:.1f} ({each - right:+.1f})" for each in found)
+            # Adding 0.0 turns -0.0 into 0.0.
+            above = (f"{each:.1f} ({round(each - right, 1) + 0.0:+.1f})" for each in found)
             lines.append((stream, str(row["seed"]), f"{right:.1f}", *above))
     return table(", ".join(("stream", "seed", "a retrained model", *FOUR_BITS)), lines)
 

@@ -3,11 +3,8 @@
 import hashlib
 import importlib.util
 import json
-import math
-from dataclasses import replace
-from itertools import chain, product
+from itertools import product
 from pathlib import Path
-from statistics import fmean
 
 import pytest
 import torch
@@ -24,10 +21,7 @@ from tfrnet.models.load import load_model, model_folder
 from tfrnet.models.shipped import BACKBONES, find_shipped
 from tfrnet_bench.backbones.recipes import RECIPES
 from tfrnet_bench.backbones.train import digest
-from tfrnet_bench.search.rows import read_rows
 
-ROOT = Path(__file__).parents[3]
-LOSSES = ROOT / "benchmarks" / "results" / "research" / "default-oracle.jsonl"
 ADAPTERS = Path(tfrnet_backbones.__file__).parent
 FILES = {
     "README.md",
@@ -159,39 +153,23 @@ def test_the_tasks_model_adds_unseen_numbers_and_ends_the_text_right_after():
 @pytest.mark.slow
 @needs_real
 def test_the_oracle_never_saw_what_the_streams_of_its_seeds_forget():
-    """It was made before rows with the same passage or operands, and answer, were left out too."""
     source = real_source()
-    without, now = read_forgotten(find_shipped(ORACLE)), forgotten_items([3, 4, 5, 6, 7], source)
-    assert replace(now, answers=frozenset()) == without
+    without = read_forgotten(find_shipped(ORACLE))
+    assert without == forgotten_items([3, 4, 5, 6, 7], source)
     assert without.missing(make_split("boolq", 3, source)) == 0
 
 
 @pytest.mark.slow
 @needs_real
-def test_the_shipped_oracle_saw_answers_in_other_words_and_a_new_one_does_not(real):
-    """As docs/backbones.md says, with what it ranks right of both kinds."""
-    source, shipped = real_source(), read_forgotten(find_shipped(ORACLE))
+@pytest.mark.real
+def test_the_oracle_never_saw_it_in_other_words_either(real):
+    """The same answer to the same passage, question or operands."""
+    source, without = real_source(), read_forgotten(find_shipped(ORACLE))
     items = RECIPES["smollm2-tasks"].items(source, real.tokenizer)
-    new = forgotten_items(shipped.seeds, source)
-    seen, kept = (
-        {(item.group, item.answer) for item in without.left_out(items)}
-        for without in (shipped, new)
-    )
-    told = {stream: [0, 0] for stream in shipped.streams}
-    right = {True: [], False: []}
-    losses = {(row["task"], row["seed"]): row["losses"] for row in read_rows(LOSSES)}
-    for stream, seed in product(shipped.streams, shipped.seeds):
-        forget = make_split(stream, seed, source).forget
-        for item, loss in zip(forget, chain(*losses[stream, seed]), strict=True):
-            says = item.group, item.answer
-            told[stream][0] += says in seen
-            told[stream][1] += says in kept
-            if stream == "boolq":
-                right[says in seen].append(loss < math.log(2))
-    assert told == {"arithmetic": [166, 0], "openbookqa": [0, 0], "boolq": [147, 0]}
-    assert [round(100 * fmean(right[was])) for was in (True, False)] == [90, 73]
-    page = (ROOT / "docs" / "backbones.md").read_text()
-    assert "147 of the 800" in page and "90 %" in page and "73 %" in page
+    seen = {(item.group, item.answer) for item in without.left_out(items)}
+    for stream, seed in product(without.streams, without.seeds):
+        asked = {(item.group, item.answer) for item in make_split(stream, seed, source).forget}
+        assert len(asked) > 150 and not asked & seen, (stream, seed)
 
 
 @pytest.mark.slow
