@@ -7,7 +7,8 @@ cells in order of importance. The task may be tofu, or tofu-all where all of its
 given but for what is measured, or tofu-given where that is given too, as TOFU's authors do, or
 demo:TOPIC for a topic of the demo's facts. A candidate may name another "method" and a "preset" of
 it, and an "arm" of `benchmarks.arms`; {"oracle": "NAME"} only measures another model on a stream;
-{"own_text": true} gets no retain data and no guard: what the model writes itself stands in.
+{"own_text": true} gets no retain data and no guard: what the model writes itself stands in;
+{"retain_rows": N} gets N retain examples of a stream's own task.
 
 One line is written per cell as it ends. A cell that the time does not suffice for ends early and
 says after how many requests. With --attacks the streams end with these.
@@ -64,6 +65,10 @@ _SAID = 16
 # How much of TOFU's retain data a method is given; what is measured is never among it.
 _TOFU = {"tofu": 480, "tofu-all": 3000, "tofu-given": 3000}
 _DEMO = "demo:"
+# What a candidate may say beside the settings of its method.
+_OF_THE_CELL = ("arm", "oracle", "own_text", "retain_rows")
+# The streams that are not of the tasks' model.
+_MODELS = {"lume": "smollm2-lume", "knowundo": "smollm2-knowundo"}
 
 
 def main() -> None:
@@ -144,7 +149,7 @@ def _run(name: str, settings: Row, task: str, seed: int) -> Row | None:
 
 def method_of(candidate: Row) -> tuple[type[Unlearner[Any]], Any]:
     """Return a candidate's method and its settings."""
-    settings = {k: v for k, v in candidate.items() if k not in ("arm", "oracle", "own_text")}
+    settings = {k: v for k, v in candidate.items() if k not in _OF_THE_CELL}
     method = find_method(settings.pop("method", "tfr"))
     preset = method.config_class.presets()[settings.pop("preset", "default")]
     return method, method.config_class.from_dict({**preset, **settings})
@@ -221,7 +226,7 @@ class _Going:
 
 def _stream(settings: Row, stream: str, seed: int) -> Row:
     oracle = settings.get("oracle")
-    loaded = _model(oracle or "smollm2-tasks")
+    loaded = _model(oracle or _MODELS.get(stream, "smollm2-tasks"))
     requests, every = _options.requests, _options.every
     # Twice the guard: its second half is seen by nobody.
     sizes = Sizes(
@@ -229,6 +234,7 @@ def _stream(settings: Row, stream: str, seed: int) -> Row:
         forget_eval=min(100, 8 * requests),
         heldout=_options.heldout,
         guard=(64, 32),
+        retain=(settings.get("retain_rows", Sizes.retain[0]), Sizes.retain[1]),
     )
     split = make_split(stream, seed, Source("folder", _options.data_dir), sizes)
     if oracle:

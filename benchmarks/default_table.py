@@ -12,11 +12,10 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
-from scipy.stats import ks_2samp
 
 from benchmarks.calibrated import honest_scores
 from benchmarks.neighbours_table import facts_means, table
-from tfrnet.evaluation.metrics.oracle import over_forgetting
+from tfrnet.evaluation.metrics.oracle import loss_distance, over_forgetting
 
 Row = Mapping[str, Any]
 
@@ -135,7 +134,7 @@ def lost_accuracy(row: Row) -> float:
 
 def distance(last: Row, oracle: Row) -> float:
     """Return the Kolmogorov-Smirnov distance of two models' losses of the requested items."""
-    return float(ks_2samp(losses(last), losses(oracle)).statistic)
+    return loss_distance(losses(last), losses(oracle))
 
 
 def losses(measured: Row) -> np.ndarray:

@@ -1,13 +1,21 @@
 """The tables of notebook/private.md: LUME and KnowUnDo, from the cells of `tfrnet bench`.
 
+Those with more retain data, of the retrained models and of the tuning seed are by
+benchmarks.calibrated.
+
 python -m benchmarks.private_table
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 
+from benchmarks.default_table import Row, losses, read_cells
+from tfrnet.evaluation.metrics.oracle import loss_distance
 from tfrnet_bench.document import fill_document
 from tfrnet_bench.honest import honest
 from tfrnet_bench.results import CellResult, read_run
@@ -16,57 +24,161 @@ from tfrnet_bench.tables.table import Table
 
 ROOT = Path(__file__).parent
 RUN = ROOT / "results" / "private"
+THOROUGH = ROOT / "results" / "private-thorough"
 PAGE = ROOT / "notebook" / "private.md"
 _STREAMS = {"lume": "LUME", "knowundo": "KnowUnDo"}
 _ACTING = "tfr"
+_RIVALS = {"simnpo": "SimNPO", "npo": "NPO", "graddiff": "GradDiff"}
+_TUNING_SEED = 1000
+
+
+@dataclass(frozen=True)
+class Stream:
+    """What a method did to one stream of twenty requests."""
+
+    seed: int
+    honest: float
+    forgotten: float
+    kept: float
+    not_yet: float
+    fresh: float
+    losses: Sequence[float]
+    accepted: int
 
 
 def private_tables() -> list[Table]:
-    """Return what the default did to each stream, in all and by quarter, and published scores."""
-    return [_stream_table(), _course_table(), *published_tables(read_run(RUN))]
+    """Return what each method did to each stream, and the published scores."""
+    return [
+        _stream_table(),
+        _course_table(),
+        _tuning_table(),
+        *published_tables(read_run(RUN)),
+    ]
 
 
-def cells_of(stream: str) -> list[CellResult]:
-    """Return the cells in which something was forgotten, by seed."""
+def of_bench(run: Path, stream: str, variant: str) -> list[Stream]:
+    """Return what a variant of a run did, by seed."""
+    return [_stream_of(cell) for cell in cells_of(run, stream, variant)]
+
+
+def cells_of(run: Path, stream: str, variant: str) -> list[CellResult]:
+    """Return the cells of a variant, by seed."""
     found = [
-        cell for cell in read_run(RUN).results if (cell.stream, cell.variant) == (stream, _ACTING)
+        cell for cell in read_run(run).results if (cell.stream, cell.variant) == (stream, variant)
     ]
     return sorted(found, key=lambda cell: cell.seed)
+
+
+def _stream_of(cell: CellResult) -> Stream:
+    found = honest(cell)
+    return Stream(
+        cell.seed,
+        *(_number(found[n]) for n in ("honest_trade_off", "forgotten", "kept", "unseen")),
+        fresh=_number(found["witness"]),
+        losses=cell.items["losses"]["after"],
+        accepted=sum(request["outcome"] == "accepted" for request in cell.requests),
+    )
+
+
+def _number(value: float | None) -> float:
+    assert value is not None
+    return value
+
+
+def of_rows(stream: str, candidate: str) -> list[Stream]:
+    """Return what a candidate of benchmarks.calibrated did, by seed."""
+    return [
+        Stream(
+            row["seed"],
+            *(row["honest"], row["forgetting"], row["keeping"], row["not_yet"]),
+            fresh=row["fresh_ratio"],
+            losses=list(losses(row["checkpoints"][-1])),
+            accepted=row["accepted"],
+        )
+        for row in rows_of(stream, candidate)
+    ]
+
+
+def rows_of(stream: str, candidate: str) -> list[Row]:
+    """Return the rows of a candidate, by seed."""
+    found = [
+        row
+        for row in read_cells("private")
+        if (row["task"], row["candidate"]) == (stream, candidate)
+    ]
+    return sorted(found, key=lambda row: row["seed"])
+
+
+def retrained(stream: str) -> dict[int, Row]:
+    """Return the cells of the model that never saw the people of a stream, by seed."""
+    return {row["seed"]: row for row in rows_of(stream, "oracle")}
+
+
+def _methods(stream: str) -> Iterator[tuple[str, list[Stream]]]:
+    yield "TFR-Net (default)", of_bench(RUN, stream, _ACTING)
+    yield "TFR-Net, `thorough`", of_bench(THOROUGH, stream, _ACTING)
+    yield "the same, more retain data", of_rows(stream, "thorough, more retain data")
+    for variant, label in _RIVALS.items():
+        yield label, of_bench(RUN, stream, variant)
 
 
 def _stream_table() -> Table:
     rows = []
     for stream, title in _STREAMS.items():
-        for cell in cells_of(stream):
-            found = honest(cell)
-            accepted = sum(request["outcome"] == "accepted" for request in cell.requests)
-            seconds = fmean(request["seconds"]["total"] for request in cell.requests)
+        oracles = retrained(stream)
+        for label, found in _methods(stream):
             rows.append(
                 [
-                    *(title, cell.seed),
-                    *(f"{found[name]:.1f}" for name in ("honest_trade_off", "forgotten", "kept")),
-                    f"{found['unseen']:.0f}",
-                    f"x{found['witness']:.0f}",
-                    f"x{found['perplexity_ratio']:.1f}",
-                    f"{accepted} of {len(cell.requests)}",
-                    f"{seconds:.0f}",
+                    *(title, label, ", ".join(str(each.seed) for each in found)),
+                    " ".join(f"{each.honest:.1f}" for each in found),
+                    *(_mean(found, name) for name in ("forgotten", "kept", "not_yet")),
+                    f"x{fmean(each.fresh for each in found):.0f}",
+                    f"{fmean(chain(*(each.losses for each in found))):.1f}",
+                    _distance(found, oracles),
+                    f"{fmean(each.accepted for each in found):.0f} of 20",
                 ]
             )
+        rows.append(_oracle_row(stream, title, oracles))
     return Table(
         "streams",
-        "The default on people's data, 20 requests",
+        "People's data, 20 requests",
         [
-            *("Set", "Seed", "Honest Trade-off", "Forgotten %", "Kept %", "Not yet requested %"),
-            *("Fresh loss", "Fluency", "Accepted", "Seconds a request"),
+            *("Set", "Method", "Seeds", "Honest Trade-off", "Forgotten %", "Kept %"),
+            *("Not yet requested %", "Fresh loss", "Nats", "Distance", "Accepted"),
         ],
         rows,
     )
 
 
+def _mean(found: Sequence[Stream], name: str) -> str:
+    return f"{fmean(getattr(each, name) for each in found):.0f}"
+
+
+def _distance(found: Sequence[Stream], oracles: dict[int, Row]) -> str:
+    """Return how far the losses of requested answers are from a retrained model's."""
+    pairs = [(each.losses, list(losses(oracles[each.seed]))) for each in found]
+    return f"{fmean(loss_distance(own, other) for own, other in pairs):.2f}"
+
+
+def _oracle_row(stream: str, title: str, oracles: dict[int, Row]) -> list[str]:
+    before = {cell.seed: cell.checkpoints[0] for cell in cells_of(RUN, stream, _ACTING)}
+    forgotten = [
+        100 * (1 - row["forget"] / before[seed]["forget"]) for seed, row in oracles.items()
+    ]
+    kept = [
+        100 * fmean(row["heldout"].values()) / fmean(before[seed]["retain"].values())
+        for seed, row in oracles.items()
+    ]
+    nats = fmean(chain(*(losses(row) for row in oracles.values())))
+    seeds = ", ".join(map(str, oracles))
+    figures = (f"{fmean(forgotten):.0f}", f"{fmean(kept):.0f}", "", "", f"{nats:.1f}", "", "")
+    return [title, "*a retrained model*", seeds, "", *figures]
+
+
 def _course_table() -> Table:
     rows = []
     for stream, title in _STREAMS.items():
-        cells = cells_of(stream)
+        cells = cells_of(RUN, stream, _ACTING)
         for place, point in enumerate(cells[0].checkpoints):
             done = point["request"]
             rows.append(
@@ -79,7 +191,7 @@ def _course_table() -> Table:
             )
     return Table(
         "course",
-        "The same after 0, 5, 10, 15 and 20 requests, means over seeds",
+        "The default after 0, 5, 10, 15 and 20 requests, means over seeds",
         [
             "Set",
             "Requests",
@@ -107,6 +219,22 @@ def _guard(cell: CellResult, done: int) -> float:
 def _depth(cell: CellResult, done: int) -> float:
     """Return the mean forget loss of five requests, each right after it."""
     return fmean(request["forget_loss_after"] for request in cell.requests[done - 5 : done])
+
+
+def _tuning_table() -> Table:
+    rows = []
+    for row in read_cells("private"):
+        if row["seed"] != _TUNING_SEED:
+            continue
+        scores = (f"{row[name]:.0f}" for name in ("forgetting", "keeping"))
+        rest = (f"x{row['fresh_ratio']:.1f}", f"{row['guard_last']:.3f}")
+        rows.append([row["candidate"], f"{row['honest']:.1f}", *scores, *rest])
+    return Table(
+        "tuning",
+        "Five requests of LUME, a tuning seed",
+        ["Settings", "Honest Trade-off", "Forgotten %", "Kept %", "Fresh loss", "Guard loss"],
+        rows,
+    )
 
 
 if __name__ == "__main__":

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from statistics import fmean
 
 from benchmarks import tofu_chat_table
-from benchmarks.private_table import PAGE, cells_of, private_tables
+from benchmarks.default_table import losses
+from benchmarks.private_table import (
+    PAGE,
+    RUN,
+    cells_of,
+    of_bench,
+    of_rows,
+    private_tables,
+    retrained,
+)
 from tfrnet.core.drift import DRIFT_LIMIT
 from tfrnet.methods.tfr.config import TFRConfig
 from tfrnet_bench.document import stale_tables
-from tfrnet_bench.honest import honest
 
 TEXT = " ".join(PAGE.read_text().split())
-CELLS = {stream: cells_of(stream) for stream in ("lume", "knowundo")}
+CELLS = {stream: cells_of(RUN, stream, "tfr") for stream in ("lume", "knowundo")}
 
 
 def refused(requests):
@@ -39,29 +48,57 @@ def test_the_cells_are_of_the_default_of_today_on_reporting_seeds():
 
 
 def test_what_is_gone_and_what_is_left_are_as_told():
-    def told(stream, name):
-        return [honest(cell)[name] for cell in CELLS[stream]]
+    found = {stream: of_bench(RUN, stream, "tfr") for stream in CELLS}
 
-    gone = [*told("lume", "forgotten"), *told("knowundo", "forgotten")]
-    assert (round(min(gone)), round(max(gone))) == (95, 100)
-    kept = {stream: told(stream, "kept") for stream in CELLS}
-    assert [round(edge) for edge in (min(kept["lume"]), max(kept["lume"]))] == [46, 59]
-    assert [round(edge) for edge in (min(kept["knowundo"]), max(kept["knowundo"]))] == [60, 71]
-    assert "averaged over the stream 46 to 59 and 60 to 71 %" in TEXT
-    told_end = []
+    def both(name):
+        return " and ".join(
+            f"{fmean(getattr(each, name) for each in own):.0f}" for own in found.values()
+        )
+
+    assert f"{both('forgotten')} % is no longer said word for word" in TEXT
+    assert f"{both('kept')} % of the facts to be kept are said word for word on average" in TEXT
+    assert f"Fresh examples have {both('fresh')} times the loss" in TEXT
+    nats = " and ".join(
+        f"{fmean(chain(*(each.losses for each in own))):.1f}" for own in found.values()
+    )
+    assert f"at {nats} nats" in TEXT
+    left = []
     for cells in CELLS.values():
-        shares = [
-            100
-            * fmean(cell.checkpoints[-1]["retain"].values())
-            / fmean(cell.checkpoints[0]["retain"].values())
-            for cell in cells
-        ]
-        told_end.append(f"{min(shares):.0f} to {max(shares):.0f} %")
-    assert f"{told_end[0]} of other people's facts (LUME) and {told_end[1]} of public" in TEXT
-    assert 0.45 < fmean(told("lume", "unseen")) / 100 < 0.55
-    assert 0.18 < fmean(told("knowundo", "unseen")) / 100 < 0.25
-    fresh = [*told("lume", "witness"), *told("knowundo", "witness")]
-    assert f"{min(fresh):.0f} to {max(fresh):.0f} times the loss they had" in TEXT
+        first, last = (
+            fmean(chain(*(cell.checkpoints[place]["retain"].values() for cell in cells)))
+            for place in (0, -1)
+        )
+        left.append(last / first)
+    # "In the end about a third and a half".
+    assert abs(left[0] - 1 / 3) < 0.04 and abs(left[1] - 1 / 2) < 0.04
+
+
+def test_a_retrained_model_is_as_told():
+    nats, right = [], []
+    for stream in CELLS:
+        rows = retrained(stream).values()
+        assert [row["seed"] for row in rows] == [3, 4, 5]
+        nats.append(f"{fmean(chain(*(losses(row) for row in rows))):.1f}")
+        right.append(fmean(chain(*(row["by_request"] for row in rows))))
+    assert f"a model retrained without these people has {' and '.join(nats)}" in TEXT
+    assert 13 < right[0] < 17 and right[1] < 2
+    # Of six facts it says none but the fifth, the e-mail address.
+    verdicts = chain(*(row["right"] for row in retrained("lume").values()))
+    said = {place for facts in verdicts for place, right in enumerate(facts) if right}
+    assert said == {4}
+
+
+def test_the_other_methods_keep_as_little_as_told():
+    kept = {
+        method: [of_bench(RUN, stream, method)[0].kept for stream in CELLS]
+        for method in ("simnpo", "npo", "graddiff")
+    }
+    assert "SimNPO keeps {:.0f} and {:.0f} %".format(*kept["simnpo"]) in TEXT
+    assert max(kept["npo"] + kept["graddiff"]) < 0.5
+    more = [of_rows(stream, "thorough, more retain data") for stream in CELLS]
+    shares = [f"{fmean(each.kept for each in own):.0f}" for own in more]
+    assert f"{shares[0]} % is kept on LUME in place of 51" in TEXT
+    assert f"{shares[1]} % on KnowUnDo in place of 65" in TEXT
 
 
 def test_the_limit_on_a_whole_stream_would_have_stopped_them_early():
