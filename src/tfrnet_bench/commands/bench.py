@@ -80,9 +80,9 @@ def command(
     task_oracle: Annotated[
         str,
         typer.Option(
-            help="Model trained without anything the streams forget (prepare --without); the main "
-            "experiment then measures how far each method is from it. {seed} in its name stands "
-            "for the seed, where every seed has its own.",
+            help="Model trained without anything the streams forget (prepare --without); main, "
+            "lume and knowundo then measure how far each method is from it. {seed} and {stream} "
+            "in its name stand for these, where each has its own.",
             show_default="none",
         ),
     ] = "",

@@ -98,7 +98,7 @@ class BenchPlan:
     lume_model: str = "smollm2-lume"
     knowundo_model: str = "smollm2-knowundo"
     # The model that never saw what the streams forget; without one nothing is compared with it.
-    # `{seed}` in its name stands for the seed, where every seed has an oracle of its own.
+    # `{seed}` and `{stream}` in its name stand for these, where each has an oracle of its own.
     task_oracle: str = ""
     dtype: str = "float32"
     sizes: Sizes = field(default_factory=Sizes)
@@ -153,8 +153,7 @@ class BenchPlan:
     def models(self) -> list[str]:
         """Return the models that are needed."""
         needed = [self._model_on(stream) for stream in self.all_streams()]
-        if "main" in self.experiments and self.task_oracle:
-            needed += [self.oracle_of(seed) for seed in self.seeds]
+        needed += list(self.oracles().values())
         return needed + ([self.tofu_model, self.oracle] if "tofu" in self.experiments else [])
 
     def all_streams(self) -> list[str]:
@@ -170,7 +169,7 @@ class BenchPlan:
     def model_of(self, cell: Cell) -> str:
         """Return the model that a cell starts from."""
         if cell.kind == "stream" and cell.variant.label == TASK_ORACLE:
-            return self.oracle_of(cell.seed)
+            return self._oracle_of(cell.stream, cell.seed)
         if cell.kind != "tofu":
             return self._model_on(cell.stream)
         return self.oracle if cell.variant.label == ORACLE else self.tofu_model
@@ -179,9 +178,20 @@ class BenchPlan:
         """Return how a stream's model is attacked: its prompts may be as long as the task's."""
         return replace(self.attack, max_length=find_task(stream).max_length)
 
-    def oracle_of(self, seed: int) -> str:
-        """Return the model that never saw what the streams of a seed forget."""
-        return self.task_oracle.replace("{seed}", str(seed))
+    def oracles(self) -> dict[tuple[str, int], str]:
+        """Return the model that never saw what is forgotten, for each stream that has one."""
+        if not self.task_oracle:
+            return {}
+        own = [name for name in PRIVATE_DATA if name in self.experiments]
+        streams = [*(self.streams if "main" in self.experiments else ()), *own]
+        return {
+            (stream, seed): self._oracle_of(stream, seed)
+            for stream in streams
+            for seed in self.seeds
+        }
+
+    def _oracle_of(self, stream: str, seed: int) -> str:
+        return self.task_oracle.replace("{seed}", str(seed)).replace("{stream}", stream)
 
     def _experiment(self, name: str, seed: int) -> Iterator[Cell]:
         if name == "tofu":
@@ -193,11 +203,9 @@ class BenchPlan:
                 yield Cell("robust" if name == "robust" else "stream", variant, stream, seed)
 
     def _variants(self, name: str) -> list[Variant]:
-        if name == "main":
+        if name in ("main", *PRIVATE_DATA):
             oracle = [Variant(TASK_ORACLE, UNTOUCHED)] if self.task_oracle else []
             return [*methods_with_controls(self.methods, self.preset), *oracle]
-        if name in PRIVATE_DATA:
-            return methods_with_controls(self.methods, self.preset)
         if name == "ablation":
             return ablations(self.preset)
         if name == "structure":

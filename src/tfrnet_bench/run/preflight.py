@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tfrnet.core.errors import InputError
-from tfrnet.data.forgotten import read_forgotten
+from tfrnet.data.forgotten import Forgotten, read_forgotten
 from tfrnet.data.protocol import Split, make_split
 from tfrnet.data.sources import Source
 from tfrnet.data.tofu import SIZES, check_template
@@ -56,7 +56,7 @@ def check_everything(plan: BenchPlan, source: Source, trust_remote_code: bool = 
     if "tofu" in plan.experiments:
         problems.attempt("tofu", lambda: make_tofu_stream(source, plan.tofu))
         problems.attempt(f"oracle {plan.oracle}", lambda: check_tofu_oracle(plan))
-    if "main" in plan.experiments and plan.task_oracle:
+    if plan.oracles():
         problems.attempt(f"oracle {plan.task_oracle}", lambda: check_oracle(plan, splits))
     for name in dict.fromkeys(plan.models()):
         problems.attempt(f"model {name}", lambda: _check_model(plan, name, trust_remote_code))  # noqa: B023
@@ -65,24 +65,29 @@ def check_everything(plan: BenchPlan, source: Source, trust_remote_code: bool = 
 
 def check_oracle(plan: BenchPlan, splits: Splits) -> None:
     """Raise if an oracle may have seen what a stream forgets, naming all such seeds and streams."""
-    without = {}
+    without: dict[str, Forgotten] = {}
     lacking = Problems()
-    for seed in plan.seeds:
-        name = plan.oracle_of(seed)
+    oracles = plan.oracles()
+    # One that several streams and seeds share is looked at once.
+    places: dict[str, tuple[str, int]] = {}
+    for place, name in oracles.items():
+        places.setdefault(name, place)
+    for name, (stream, seed) in places.items():
         folder = find_shipped(name) or Path(name)
         lacking.attempt(
-            f"seed {seed}",
-            lambda: without.update({seed: read_forgotten(folder)}),  # noqa: B023
+            f"{stream} with seed {seed}",
+            lambda: without.update({name: read_forgotten(folder)}),  # noqa: B023
         )
     lacking.refuse()
-    others = [str(seed) for seed in plan.seeds if seed not in without[seed].seeds]
+    others = {seed for (_, seed), name in oracles.items() if seed not in without[name].seeds}
     known = [
         f"{stream} with seed {seed} ({count} of {len(split.forget)} items)"
         for (stream, seed), split in splits.items()
-        if stream in plan.streams and (count := without[seed].missing(split))
+        if (stream, seed) in oracles and (count := without[oracles[stream, seed]].missing(split))
     ]
     if known:
-        seeds = f"it is no oracle of seed {', '.join(others)}; " if others else ""
+        listed = ", ".join(map(str, sorted(others)))
+        seeds = f"it is no oracle of seed {listed}; " if others else ""
         raise InputError(
             f"{seeds}it may have been trained on what is to be forgotten: {', '.join(known)}; take "
             "other seeds, or make an oracle with 'tfrnet prepare --without'"

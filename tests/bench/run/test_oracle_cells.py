@@ -88,7 +88,7 @@ def test_every_seed_without_its_own_oracle_is_named(tmp_path, tiny_folder):
     (tmp_path / "oracle-1").mkdir()
     forgotten_items([1], source, ("boolq",), SIZES).write(tmp_path / "oracle-1")
     splits = splits_of(plan, source)
-    with pytest.raises(InputError, match=r"\(1\) seed 0: .*oracle-0 .*\(2\) seed 2: .*oracle-2"):
+    with pytest.raises(InputError, match=r"\(1\) boolq with seed 0: .*oracle-0 .*\(2\) .*oracle-2"):
         check_oracle(plan, splits)
     one = replace(plan, seeds=(1,))
     check_oracle(one, splits_of(one, source))

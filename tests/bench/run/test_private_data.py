@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -19,9 +20,12 @@ from tfrnet.models.finetune import FinetuneOptions
 from tfrnet.models.load import load_model
 from tfrnet_bench.backbones import train
 from tfrnet_bench.backbones.recipes import find_recipe
+from tfrnet_bench.honest import measured
 from tfrnet_bench.outputs import write_outputs
+from tfrnet_bench.results import read_run
 from tfrnet_bench.run.context import RunContext
 from tfrnet_bench.run.preflight import check_everything
+from tfrnet_bench.tables.yardstick_table import yardstick_tables
 
 SIZES = Sizes(requests=2, request_size=3, forget_eval=5, heldout=8, retain=(12, 4), guard=(6, 2))
 FAST = FinetuneOptions(rank=2, epochs=1, batch_size=4, learning_rate=1e-2)
@@ -38,6 +42,9 @@ def ran(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path) -> tuple[Pa
     for task in (Lume, KnowUnDo):
         patch.setattr(task, "new_tokens", 8)  # a random model never stops by itself
     machine = make_machine(folder)
+    for stream in ("lume", "knowundo"):
+        oracle = shutil.copytree(tiny_folder, folder / f"{stream}-oracle")
+        forgotten_items([0], machine.source, (stream,), SIZES).write(oracle)
     plan = make_plan(
         tiny_folder,
         experiments=("lume", "knowundo"),
@@ -45,6 +52,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path) -> tuple[Pa
         sizes=SIZES,
         lume_model=str(tiny_folder),
         knowundo_model=str(tiny_folder),
+        task_oracle=str(folder / "{stream}-oracle"),
     )
     check_everything(plan, machine.source)
     tally, events = bench(plan, machine, folder / "out")
@@ -74,6 +82,20 @@ def test_the_published_scores_are_told_before_and_after(ran):
     for stream, title in (("lume", "Task aggregate"), ("knowundo", "Unlearn success")):
         assert title in (out / f"tables/published-{stream}.md").read_text()
     assert "KnowUnDo by its own scores" in (out / "report.html").read_text()
+
+
+def test_each_stream_is_compared_with_its_own_oracle(ran):
+    out, _ = ran
+    run = read_run(out)
+    for stream in ("lume", "knowundo"):
+        assert result(out, stream, "oracle")["model"]["name"].endswith(f"{stream}-oracle")
+        # Here the oracle is the same model as the untouched one.
+        assert measured(run, stream, "none", "oracle_losses").numbers == [0.0]
+        assert measured(run, stream, "none", "oracle_agreement").numbers == [100.0]
+        assert measured(run, stream, "ga", "oracle_losses").numbers[0] > 0
+    (table,) = yardstick_tables(run)
+    rows = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
+    assert rows["untouched"]["Oracle: losses"] == "0.00"
 
 
 def test_a_result_says_how_many_examples_its_requests_have(ran):
