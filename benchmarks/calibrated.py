@@ -60,9 +60,11 @@ _KEPT = (
     *("outcome", "reason", "forget_loss_before", "forget_loss_after", "guard_loss_before"),
     *("guard_loss_after", "selected", "recovered", "dormant", "attempts", "seconds"),
 )
+# Retain examples of a stream's own task; of each other task half as many.
+_RETAIN = 240
 _FRESH = 64
 _SAID = 16
-# How much of TOFU's retain data a method is given; what is measured is never among it.
+# How much of TOFU's retain data a method is given beside what is measured.
 _TOFU = {"tofu": 480, "tofu-all": 3000, "tofu-given": 3000}
 _DEMO = "demo:"
 # What a candidate may say beside the settings of its method.
@@ -234,7 +236,7 @@ def _stream(settings: Row, stream: str, seed: int) -> Row:
         forget_eval=min(100, 8 * requests),
         heldout=_options.heldout,
         guard=(64, 32),
-        retain=(settings.get("retain_rows", Sizes.retain[0]), Sizes.retain[1]),
+        retain=(settings.get("retain_rows", _RETAIN), _RETAIN // 2),
     )
     split = make_split(stream, seed, Source("folder", _options.data_dir), sizes)
     if oracle:

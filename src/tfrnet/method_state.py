@@ -6,7 +6,7 @@ The store knows tensors by name and nothing of methods; a method knows nothing o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from tfrnet.core.arrays import Arrays
     from tfrnet.core.tensors import State
 
+# The share of a state's first guard examples without which the guard would say too little.
+_LEAST_GUARD = 0.5
+
 
 def settings_of(manifest: Manifest) -> Settings:
     """Return the settings that a state was made with."""
@@ -51,23 +54,50 @@ def read_state(store: StateStore, generation: int | None = None) -> State:
     return state
 
 
-def guard_of(store: StateStore, data: Sequence[Example]) -> list[Example]:
-    """Return a state's own guard examples, found again by their digests in the data given now."""
-    key, wanted = store.key(), store.manifest.guard
-    own = own_text_of(store)
-    known = [*(own.guard if own else ()), *data]
-    # Of examples that say the same, the first: guard data comes before retain data.
-    found = {example_digest(example, key): example for example in reversed(known)}
-    missing = sum(digest not in found for digest in wanted)
-    if missing:
-        raise InputError(
-            f"{missing} of the {len(wanted)} guard examples of state {store.layout.folder} are not "
-            "in the retain and guard data given; the guard is fixed for the life of a state, so "
-            "give the data it was made with (more may be added). To forget one of them, begin a "
-            "new state without it; 'tfrnet export --format ia3' and 'tfrnet import' take a mask "
-            "along"
+@dataclass(frozen=True)
+class KnownGuard:
+    """A state's guard examples that were found, and the digests of those that were not."""
+
+    examples: list[Example]
+    missing: list[str]
+
+    @classmethod
+    def of(cls, store: StateStore, data: Sequence[Example]) -> KnownGuard:
+        """Find a state's own guard examples again, by their digests, in the data given now."""
+        key, wanted = store.key(), store.guard
+        own = own_text_of(store)
+        known = [*(own.guard if own else ()), *data]
+        # Of examples that say the same, the first: guard data comes before retain data.
+        found = {example_digest(example, key): example for example in reversed(known)}
+        return cls(
+            [found[digest] for digest in wanted if digest in found],
+            [digest for digest in wanted if digest not in found],
         )
-    return [found[digest] for digest in wanted]
+
+    def refuse_missing(self, folder: Path) -> None:
+        """Raise if some were not found."""
+        if count := len(self.missing):
+            raise InputError(
+                f"{count} of the {count + len(self.examples)} guard examples of state {folder} are "
+                "not in the retain and guard data given; give the data it was made with (more may "
+                "be added), or go on without them (--retire-guard), as when one is to be forgotten"
+            )
+
+    def refuse_few(self, folder: Path, at_first: int) -> None:
+        """Raise if too few of the first guard are left to go on with."""
+        if len(self.examples) < _LEAST_GUARD * at_first:
+            raise InputError(
+                f"only {len(self.examples)} of the {at_first} guard examples of state {folder} "
+                "would be left, which is too few to judge by; begin a new state with other guard "
+                "data. 'tfrnet export --format ia3' and 'tfrnet import' take a mask along"
+            )
+
+
+def guard_of(store: StateStore, data: Sequence[Example]) -> list[Example]:
+    """Return a state's own guard examples, all of which must be in the data given now."""
+    known = KnownGuard.of(store, data)
+    known.refuse_missing(store.layout.folder)
+    return known.examples
 
 
 def own_text_of(store: StateStore) -> OwnText | None:

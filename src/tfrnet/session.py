@@ -26,7 +26,7 @@ from tfrnet.distributed.messages import Adopt, Begin, Propose, Restore
 from tfrnet.distributed.shard import known_fingerprint
 from tfrnet.method import DEFAULT, find_method
 from tfrnet.method_state import (
-    guard_of,
+    KnownGuard,
     needed_own_text,
     read_state,
     settings_of,
@@ -73,6 +73,7 @@ class Session:
     requests that the model never saw, from which calibrated steps take their levels. `holdout` is
     measured at every request and used for nothing else; with `audit` each outcome says in how many
     other wordings the model still gives what was forgotten, and what became of text that is kept.
+    With `retire_guard` guard examples that are no longer in the data are done without from now on.
     Instead of a folder, `state` may be a `StateStore` open for writing, which the session then
     owns.
     """
@@ -90,6 +91,7 @@ class Session:
         reference: Sequence[Example] = (),
         holdout: Sequence[Example] = (),
         audit: bool = False,
+        retire_guard: bool = False,
         seed: int | None = None,
         batch_size: int | None = None,
         keep: int | None = None,
@@ -114,7 +116,7 @@ class Session:
                 known.manifest.refuse_settings(folder, made, config, seed)
                 known.manifest.refuse_base(folder, base)
                 known.manifest.refuse_unbound(folder, bound)
-            data = _Data.of(known, LoadedModel(model, tokenizer), retain, guard, team)
+            data = _Data.of(known, LoadedModel(model, tokenizer), retain, guard, retire_guard, team)
             self._own_text = data.own_text
             chosen = find_method(known.manifest.method if known else method or DEFAULT)
             if config is not None and not isinstance(config, chosen.config_class):
@@ -154,6 +156,10 @@ class Session:
                 key,
             )
             self.store = known
+            # How many guard examples were retired by opening the state.
+            self.retired = len(data.retired)
+            if data.retired:
+                known.retire_guard(data.retired)
             remember_place(known.layout, name)
             self._sync()
         except BaseException:
@@ -356,11 +362,15 @@ def _opened(
 
 @dataclass(frozen=True)
 class _Data:
-    """Retain data and guard examples: those given, or the model's own text."""
+    """Retain data and guard examples: those given, or the model's own text.
+
+    `retired` are the digests of guard examples that the state does without from now on.
+    """
 
     retain: Sequence[Example]
     guard: Sequence[Example] | None
     own_text: OwnText | None = None
+    retired: Sequence[str] = ()
 
     @classmethod
     def of(
@@ -369,6 +379,7 @@ class _Data:
         loaded: LoadedModel,
         retain: Sequence[Example] | None,
         guard: Sequence[Example] | None,
+        retire_guard: bool,
         team: Team,
     ) -> _Data:
         own: OwnText | None = None
@@ -377,9 +388,14 @@ class _Data:
                 raise InputError("without retain data (--retain) a run has one process")
             own = needed_own_text(known) if known else write_own_text(loaded)
             retain = own.retain
-        if known:
-            guard = guard_of(known, [*(guard or ()), *retain])
-        return cls(retain, guard or (own.guard if own else None), own)
+        if not known:
+            return cls(retain, guard or (own.guard if own else None), own)
+        folder, found = known.layout.folder, KnownGuard.of(known, [*(guard or ()), *retain])
+        if retire_guard:
+            found.refuse_few(folder, len(known.manifest.guard))
+        else:
+            found.refuse_missing(folder)
+        return cls(retain, found.examples, own, found.missing)
 
 
 def _own_retain(own_text: OwnText, request: Request) -> list[Example]:

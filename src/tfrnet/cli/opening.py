@@ -104,6 +104,7 @@ def open_session(
                 reference=given.reference,
                 holdout=given.holdout,
                 audit=not options.no_audit,
+                retire_guard=options.retire_guard,
                 method=options.method,
                 config=config,
                 seed=options.seed,
@@ -117,6 +118,11 @@ def open_session(
             )
         until_handed_over.pop_all()
     is_checked = bool(given.holdout) or session.unlearner.guard_is_apart
+    if session.retired:
+        output.say(
+            f"guard examples no longer used: {session.retired}, as they are not in the data; "
+            f"{len(session.unlearner.guard)} are left"
+        )
     for line in [
         *_about_own_text(session, retain),
         *cautions(requests, session.unlearner.retain, session.unlearner.holdable, is_checked),

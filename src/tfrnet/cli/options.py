@@ -76,6 +76,14 @@ Guard = Annotated[
         show_default=False,
     ),
 ]
+RetireGuard = Annotated[
+    bool,
+    typer.Option(
+        "--retire-guard",
+        help="Go on without guard examples that are no longer in the data, as when one of them is "
+        "to be forgotten. At least half of those that the state began with must be left.",
+    ),
+]
 Reference = Annotated[
     Path | None,
     typer.Option(
@@ -244,6 +252,7 @@ class SessionOptions:
     state: State = DEFAULT_STATE
     model: Model = None
     guard: Guard = None
+    retire_guard: RetireGuard = False
     reference: Reference = None
     holdout: Holdout = None
     no_audit: NoAudit = False

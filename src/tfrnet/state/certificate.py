@@ -46,7 +46,7 @@ def make_certificate(
         "generation": line["generation"],
         "method": {"name": manifest.method, "settings": manifest.config, "seed": manifest.seed},
         "guard": _before_and_after(line, "guard_loss")
-        | {"examples": len(manifest.guard)}
+        | {"examples": len(manifest.guard) - _retired(entries[:number])}
         | _groups(line),
         "forgetting": _before_and_after(line, "forget_loss") | _figures(line) | _wordings(line),
         "model": {"name": bare_name(manifest.model), "fingerprint": manifest.fingerprint},
@@ -61,6 +61,11 @@ def make_certificate(
         "issued": {"time": time, "tfrnet": __version__},
     }
     return signed(statement, key)
+
+
+def _retired(entries: Entries) -> int:
+    """Return how many guard examples were no longer used after these lines."""
+    return sum(len(entry["retired"]) for entry in entries if entry["kind"] == "guard")
 
 
 def _first_received(entries: Entries, request_id: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 _NOTHING = -1
 # The kinds of lines after which the generation is the same as before.
-_SAME_GENERATION = ("pruned", "key")
+_SAME_GENERATION = ("pruned", "key", "guard")
 
 
 class _Event(NamedTuple):
@@ -33,7 +33,8 @@ class History:
     Requests form a tree: each follows the one before it, and a rollback goes back to an earlier
     branching point. What is applied now is the way from the root to the latest request.
     `digests` maps generations to the digests of their tensors, `guard_losses` to their guard loss
-    and `holdouts` to what the hold-out data showed, where a request has measured them.
+    and `holdouts` to what the hold-out data showed, where a request has measured them; guard losses
+    are those of today's guard. `retired` are the digests of guard examples that are no longer used.
     `latest_pass` are the latest request's limits on examples and on tokens in a pass.
     """
 
@@ -44,6 +45,7 @@ class History:
         self.digests: dict[int, str] = {}
         self.guard_losses: dict[int, float] = {}
         self.holdouts: dict[int, Mapping[str, Any]] = {}
+        self.retired: set[str] = set()
         self.latest_pass: tuple[int | None, int | None] = None, None
         self._events: list[_Event] = []
         self._latest = _NOTHING
@@ -82,6 +84,10 @@ class History:
         elif entry["kind"] == "repair":
             self._same_measures(entry["salvaged"], entry["generation"])
             self._begin_anew(entry)
+        elif entry["kind"] == "guard":
+            self.retired.update(entry["retired"])
+            # They were those of another guard; the next request measures the one of now.
+            self.guard_losses.clear()
         self.lines += 1
         self.generation = entry["generation"]
         self.digests[self.generation] = entry["state_after"]
@@ -124,6 +130,8 @@ class History:
         if entry["kind"] == "rollback":
             to = entry["to"]
             return _known(losses.get(0), losses.get(to), self.holdouts.get(to))
+        if entry["kind"] == "guard":
+            return _known(None, holdout=self.holdouts.get(generation))
         if entry["kind"] != "request":  # a line without a new generation, or an import
             return self.measures if entry["kind"] in _SAME_GENERATION else _known(losses.get(0))
         before = entry.get("guard_loss_before")

@@ -136,6 +136,12 @@ class StateReader:
             return self._history
 
     @property
+    def guard(self) -> list[str]:
+        """The digests of the guard examples, without those that were retired."""
+        retired = self.history.retired
+        return [digest for digest in self.manifest.guard if digest not in retired]
+
+    @property
     def measures(self) -> Mapping[str, Any]:
         """The guard loss now and of the untouched model, and the hold-out data's, if measured.
 

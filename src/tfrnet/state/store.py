@@ -8,7 +8,7 @@ does not name yet is carried over when the state is next opened for writing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -125,6 +125,10 @@ class StateStore(StateReader):
             with file_errors(self.layout.folder, "pruned"):  # what the commit could not remove
                 self._remove_older()
         return old
+
+    def retire_guard(self, digests: Sequence[str]) -> None:
+        """Use some guard examples no longer, from the next request on."""
+        self._commit({"kind": "guard", "retired": list(digests)}, None, None)
 
     def begin_signing(self) -> None:
         """Sign from now on, if there is a key and the state was unsigned so far."""

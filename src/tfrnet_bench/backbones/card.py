@@ -139,11 +139,12 @@ def card(
     ]
     if figures is not None:
         sections.append(_SECTIONS.get(log["recipe"], tofu_section)(figures))
+    knows = "never saw" if "without" in log else "knows"
     sections.append(
         "## Intended use and limits\n\n"
-        "Research on unlearning: a small model that knows what is to be forgotten. It is not for "
-        "production. What the training cost it in other abilities was not measured, nor was its "
-        "safety; it has the faults and biases of its base and of the data. English only.\n\n"
+        f"Research on unlearning: a small model that {knows} what is to be forgotten. It is not "
+        "for production. What the training cost it in other abilities was not measured, nor was "
+        "its safety; it has the faults and biases of its base and of the data. English only.\n\n"
         + (
             "The base model is licensed under Apache-2.0. "
             if log["base"] == BUNDLED

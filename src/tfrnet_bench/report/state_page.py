@@ -152,7 +152,7 @@ def _origin(store: StateStore, entries: Sequence[dict[str, Any]]) -> str:
                 "batch size": ", ".join(
                     dict.fromkeys(str(e.get("batch_size", "")) for e in requests)
                 ),
-                "guard examples": len(manifest.guard),
+                "guard examples": len(store.guard),
                 "made": entries[0]["time"],
                 "last entry": entries[-1]["time"],
                 "digest of the current generation": store.history.digests[store.generation],

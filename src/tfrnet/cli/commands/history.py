@@ -52,6 +52,8 @@ def _line(entry: dict[str, Any]) -> str:
         # A first key signs the line that brings it in; of a later one the key before it does.
         since = "this" if entry.get("signer") == entry["public_key"] else "the next"
         return f"{start}signed by key {short(entry['public_key'])} from {since} line on"
+    if entry["kind"] == "guard":
+        return f"{start}guard examples no longer used: {len(entry['retired'])}"
     if entry["kind"] != "request":
         return f"{start}{entry['kind']}"
     text = f"{start}{verdict(entry)}  {entry['id']}  "

@@ -102,6 +102,7 @@ def command(
         float, typer.Option(min=0, help="Seconds to finish the current request when stopped.")
     ] = 30.0,
     guard: opt.Guard = None,
+    retire_guard: opt.RetireGuard = False,
     holdout: opt.Holdout = None,
     no_audit: opt.NoAudit = False,
     method: opt.Method = None,
@@ -134,6 +135,7 @@ def command(
         state=state,
         model=model,
         guard=guard,
+        retire_guard=retire_guard,
         holdout=holdout,
         no_audit=no_audit,
         method=method,

@@ -51,18 +51,18 @@ def loss_distance(own: Numbers, oracle: Numbers) -> float:
     """Return the Kolmogorov-Smirnov statistic of two models' losses: 0 if alike, 1 if apart."""
     from scipy.stats import ks_2samp
 
-    return float(ks_2samp(own, oracle).statistic)
+    sides = as_numbers(own, "loss"), as_numbers(oracle, "loss of the oracle")
+    return float(ks_2samp(*sides).statistic)
 
 
 def oracle_distance(own: Answers, oracle: Answers) -> OracleDistance:
     """Compare two models on the same items."""
     if len(own.said) != len(oracle.said):
         raise InputError("a distance to the oracle needs both models measured on the same items")
-    sides = as_numbers(own.losses, "loss"), as_numbers(oracle.losses, "loss of the oracle")
     same = [mine == other for mine, other in zip(own.said, oracle.said, strict=True)]
     return OracleDistance(
         100 * float(np.mean(own.correct) - np.mean(oracle.correct)),
-        loss_distance(*sides),
+        loss_distance(own.losses, oracle.losses),
         100 * float(np.mean(same)),
     )
 

@@ -1,0 +1,193 @@
+"""Guard examples that a state goes on without, as when one of them is to be forgotten."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests import tiny
+from tests.integration.commands import run_main
+from tfrnet.core.errors import InputError
+from tfrnet.core.signing import make_key
+from tfrnet.data.requests import Request
+from tfrnet.method_state import verify_state
+from tfrnet.pretrained import TFRNet
+from tfrnet.session import Session
+from tfrnet.state.certificate import make_certificate
+from tfrnet.state.digests import example_digest
+from tfrnet.state.store import StateStore
+
+RETAIN = tiny.examples(12)
+FIRST, SECOND, THIRD = tiny.requests(3)
+SMALL = tiny.deep(guard_examples=6, retain_examples=6, steps=1)
+
+Opened = Callable[..., Session]
+
+
+@pytest.fixture(scope="module")
+def trained():
+    return tiny.make_trained_model()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def opened(trained, tokenizer, folder: Path) -> Opened:
+    def open_with(retain=RETAIN, **options) -> Session:
+        return Session(trained, tokenizer, folder, retain, config=SMALL, **options)
+
+    return open_with
+
+
+def without(*lost):
+    return [example for example in RETAIN if example not in lost]
+
+
+def entries(folder: Path) -> list[dict]:
+    return [json.loads(line) for line in (folder / "ledger.jsonl").read_text().splitlines()]
+
+
+def test_what_was_drawn_into_the_guard_can_be_forgotten(opened: Opened, folder: Path) -> None:
+    with opened() as session:
+        session.forget(FIRST)
+        lost = session.unlearner.guard[2]
+        rest = [example for example in session.unlearner.guard if example != lost]
+    asked = Request("theirs", (lost,))
+    with opened() as session, pytest.raises(InputError, match="overlaps"):
+        session.forget(asked)
+    with opened(without(lost), retire_guard=True) as session:
+        assert session.unlearner.guard == rest and session.retired == 1
+        assert session.forget(asked).accepted
+        key = session.store.key()
+    line = entries(folder)[2]
+    assert (line["kind"], line["retired"]) == ("guard", [example_digest(lost, key)])
+    assert line["generation"] == 1 and line["totals"] == entries(folder)[1]["totals"]
+    assert lost.answer not in (folder / "ledger.jsonl").read_text()
+    assert all(check.passed for check in verify_state(folder))
+
+
+def test_the_guard_is_measured_anew_and_drift_counts_from_the_same_examples(
+    opened: Opened, folder: Path
+) -> None:
+    with opened() as session:
+        session.forget(FIRST)
+        lost = session.unlearner.guard[0]
+    with opened(without(lost), retire_guard=True) as session:
+        net = session.unlearner
+        assert net.untouched_guard_loss is None and "guard_loss" not in session.store.measures
+        with net.showing(net.state):
+            now = net._mean_loss(net._guard_encoded)
+        with net.untouched():
+            untouched = net._mean_loss(net._guard_encoded)
+        outcome = session.forget(SECOND)
+    assert outcome.guard_loss_before == pytest.approx(now, rel=1e-6)
+    last = entries(folder)[-1]
+    assert last["guard_loss_untouched"] == pytest.approx(untouched, rel=1e-6)
+    assert last["guard_loss_untouched"] != entries(folder)[1]["guard_loss_untouched"]
+    measures = StateStore.open(folder).measures
+    assert measures["guard_loss_untouched"] == last["guard_loss_untouched"]
+    assert measures["guard_loss"] == outcome.guard_loss_after
+
+
+def test_it_stays_out_when_it_is_back_in_the_data_and_after_a_rollback(
+    opened: Opened, folder: Path
+) -> None:
+    with opened() as session:
+        session.forget(FIRST)
+        lost = session.unlearner.guard[1]
+    opened(without(lost), retire_guard=True).close()
+    lines = len(entries(folder))
+    with opened(retire_guard=True) as session:  # nothing is missing
+        assert lost not in session.unlearner.guard and session.retired == 0
+        assert len(entries(folder)) == lines
+        session.rollback(0)
+        assert session.unlearner.untouched_guard_loss is None
+        session.forget(SECOND)
+    with opened(without(lost)) as session:
+        assert len(session.unlearner.guard) == 5
+        assert session.unlearner.untouched_guard_loss is not None
+    assert all(check.passed for check in verify_state(folder))
+
+
+def test_with_less_than_half_of_the_first_guard_it_is_refused(opened: Opened, folder: Path) -> None:
+    with opened() as session:
+        session.forget(FIRST)
+        guard = session.unlearner.guard
+    opened(without(*guard[:2]), retire_guard=True).close()
+    before = (folder / "ledger.jsonl").read_bytes()
+    with pytest.raises(InputError, match=r"only 2 of the 6 guard examples .* begin a new state"):
+        opened(without(*guard[:4]), retire_guard=True)
+    assert (folder / "ledger.jsonl").read_bytes() == before
+    with opened(without(*guard[:3]), retire_guard=True) as session:
+        assert session.unlearner.guard == guard[3:]
+
+
+def test_a_certificate_tells_how_many_examples_judged_its_request(
+    opened: Opened, folder: Path, tmp_path: Path
+) -> None:
+    key = make_key(tmp_path / "signing.pem")
+    with opened(key=tmp_path / "signing.pem") as session:
+        session.forget(FIRST)
+        lost = session.unlearner.guard[0]
+    with opened(without(lost), retire_guard=True, key=tmp_path / "signing.pem") as session:
+        session.forget(SECOND)
+    store = StateStore.open(folder)
+    told = [
+        make_certificate(store.manifest, store.entries, request.id, "now", key)["guard"]["examples"]
+        for request in (FIRST, SECOND)
+    ]
+    assert told == [6, 5]
+
+
+def test_a_state_in_memory_goes_on_without_it_too(
+    opened: Opened, folder: Path, trained, tokenizer
+) -> None:
+    with opened() as session:
+        session.forget(FIRST)
+        lost = session.unlearner.guard[0]
+    with pytest.raises(InputError, match="1 of the 6"):
+        TFRNet.from_pretrained(trained, folder, tokenizer=tokenizer, retain=without(lost))
+    opened(without(lost), retire_guard=True).close()
+    net = TFRNet.from_pretrained(trained, folder, tokenizer=tokenizer, retain=without(lost))
+    try:
+        assert len(net.guard) == 5
+        assert net.forget(SECOND).guard_loss_before > 0
+    finally:
+        net.detach()
+
+
+def test_the_command_says_how_many_are_left_and_history_shows_it(
+    tmp_path: Path, tiny_folder: Path, capsys: pytest.CaptureFixture
+) -> None:
+    state, retain = tmp_path / "state", tmp_path / "retain.jsonl"
+
+    def forget(request, examples, *more: str) -> int:
+        retain.write_text("".join(json.dumps(row(each)) + "\n" for each in examples))
+        file = tmp_path / "request.json"
+        asked = {"id": request.id, "examples": [row(each) for each in request.examples]}
+        file.write_text(json.dumps(asked))
+        files = ("--request", file, "--retain", retain, "--state", state, "--model", tiny_folder)
+        return run_main(("forget", *files, "--set", "guard_examples=6", "--no-audit", *more))
+
+    def row(example):
+        return {"prompt": example.prompt, "answer": example.answer}
+
+    assert forget(FIRST, RETAIN) in (0, 1)
+    store = StateStore.open(state)
+    drawn = set(store.guard)
+    lost = next(each for each in RETAIN if example_digest(each, store.key()) in drawn)
+    capsys.readouterr()
+    assert forget(SECOND, without(lost)) == 2
+    assert "--retire-guard" in capsys.readouterr().err
+    assert forget(SECOND, without(lost), "--retire-guard") in (0, 1)
+    assert "guard examples no longer used: 1, as they are not in the data; 5 are left" in (
+        capsys.readouterr().out
+    )
+    assert run_main(("history", "--state", state)) == 0
+    assert "guard examples no longer used: 1" in capsys.readouterr().out
