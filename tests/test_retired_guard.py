@@ -12,12 +12,15 @@ from tests import tiny
 from tests.integration.commands import run_main
 from tfrnet.core.errors import InputError
 from tfrnet.core.signing import make_key
+from tfrnet.data.examples import Example
 from tfrnet.data.requests import Request
+from tfrnet.export.origin import origin_of
 from tfrnet.method_state import verify_state
 from tfrnet.pretrained import TFRNet
 from tfrnet.session import Session
 from tfrnet.state.certificate import make_certificate
 from tfrnet.state.digests import example_digest
+from tfrnet.state.repair import opened_for_repair
 from tfrnet.state.store import StateStore
 
 RETAIN = tiny.examples(12)
@@ -61,9 +64,10 @@ def test_what_was_drawn_into_the_guard_can_be_forgotten(opened: Opened, folder: 
     asked = Request("theirs", (lost,))
     with opened() as session, pytest.raises(InputError, match="overlaps"):
         session.forget(asked)
-    with opened(without(lost), retire_guard=True) as session:
-        assert session.unlearner.guard == rest and session.retired == 1
+    with opened(without(lost), retire_guard=1) as session:
+        assert session.unlearner.guard == rest and len(session.retiring) == 1
         assert session.forget(asked).accepted
+        assert not session.retiring
         key = session.store.key()
     line = entries(folder)[2]
     assert (line["kind"], line["retired"]) == ("guard", [example_digest(lost, key)])
@@ -72,60 +76,140 @@ def test_what_was_drawn_into_the_guard_can_be_forgotten(opened: Opened, folder: 
     assert all(check.passed for check in verify_state(folder))
 
 
+def test_nothing_is_written_until_a_request_is_judged(opened: Opened, folder: Path) -> None:
+    with opened() as session:
+        session.forget(FIRST)
+        lost = session.unlearner.guard[2]
+    before = (folder / "ledger.jsonl").read_bytes()
+    with opened(without(lost), retire_guard=1) as session, pytest.raises(InputError):
+        session.forget(Request("kept", (session.unlearner.retain[0],)))
+    assert (folder / "ledger.jsonl").read_bytes() == before
+    with opened() as session:
+        assert lost in session.unlearner.guard
+
+
+@pytest.mark.parametrize("told", [0, 1, 3])
+def test_another_number_than_was_told_is_refused(opened: Opened, folder: Path, told: int) -> None:
+    """As with a file that is too short, or of somebody else."""
+    with opened() as session:
+        session.forget(FIRST)
+        guard = session.unlearner.guard
+    with pytest.raises(InputError, match=r"^2 of the 6 guard examples .* --retire-guard 2 "):
+        opened(without(*guard[:2]), retire_guard=told)
+    with opened() as session:
+        assert session.unlearner.guard == guard
+
+
 def test_the_guard_is_measured_anew_and_drift_counts_from_the_same_examples(
     opened: Opened, folder: Path
 ) -> None:
     with opened() as session:
         session.forget(FIRST)
         lost = session.unlearner.guard[0]
-    with opened(without(lost), retire_guard=True) as session:
+    with opened(without(lost), retire_guard=1) as session:
         net = session.unlearner
-        assert net.untouched_guard_loss is None and "guard_loss" not in session.store.measures
+        assert net.untouched_guard_loss is None
         with net.showing(net.state):
             now = net._mean_loss(net._guard_encoded)
         with net.untouched():
             untouched = net._mean_loss(net._guard_encoded)
         outcome = session.forget(SECOND)
     assert outcome.guard_loss_before == pytest.approx(now, rel=1e-6)
-    last = entries(folder)[-1]
+    *_, guard_line, last = entries(folder)
+    assert "guard_loss" not in guard_line["measures"]
     assert last["guard_loss_untouched"] == pytest.approx(untouched, rel=1e-6)
     assert last["guard_loss_untouched"] != entries(folder)[1]["guard_loss_untouched"]
-    measures = StateStore.open(folder).measures
-    assert measures["guard_loss_untouched"] == last["guard_loss_untouched"]
-    assert measures["guard_loss"] == outcome.guard_loss_after
+    store = StateStore.open(folder)
+    assert store.measures == store.history.measures
+    assert store.measures["guard_loss_untouched"] == last["guard_loss_untouched"]
+    (measured,) = origin_of(store, store.generation).requests[-1:]
+    assert measured.guard_loss_untouched == last["guard_loss_untouched"]
+    if outcome.accepted:
+        assert store.measures["guard_loss"] == outcome.guard_loss_after
+
+
+def retire_first(opened: Opened) -> Example:
+    """Forget two requests, the second without the first guard example, which is returned."""
+    with opened() as session:
+        session.forget(FIRST)
+        lost = session.unlearner.guard[0]
+    with opened(without(lost), retire_guard=1) as session:
+        session.forget(SECOND)
+    return lost
 
 
 def test_it_stays_out_when_it_is_back_in_the_data_and_after_a_rollback(
     opened: Opened, folder: Path
 ) -> None:
-    with opened() as session:
-        session.forget(FIRST)
-        lost = session.unlearner.guard[1]
-    opened(without(lost), retire_guard=True).close()
+    lost = retire_first(opened)
     lines = len(entries(folder))
-    with opened(retire_guard=True) as session:  # nothing is missing
-        assert lost not in session.unlearner.guard and session.retired == 0
-        assert len(entries(folder)) == lines
+    # As when the same command is given again.
+    with opened(without(lost), retire_guard=1) as session:
+        assert len(entries(folder)) == lines and not session.retiring
+    with opened() as session:
+        assert lost not in session.unlearner.guard
         session.rollback(0)
-        assert session.unlearner.untouched_guard_loss is None
-        session.forget(SECOND)
+        session.forget(THIRD)
     with opened(without(lost)) as session:
         assert len(session.unlearner.guard) == 5
         assert session.unlearner.untouched_guard_loss is not None
     assert all(check.passed for check in verify_state(folder))
 
 
+@pytest.mark.parametrize("damaged", [1, 3])
+def test_a_repair_keeps_it_out(opened: Opened, folder: Path, damaged: int) -> None:
+    """Also where the line that retired it comes after the damage."""
+    lost = retire_first(opened)
+    break_line(folder, damaged)
+    with opened_for_repair(folder) as repair:
+        repair.carry_out()
+    assert entries(folder)[-1]["kind"] == "repair"
+    with opened(without(lost)) as session:
+        assert len(session.unlearner.guard) == 5
+
+
+def test_a_repair_says_that_what_is_lost_may_be_a_retirement(opened: Opened, folder: Path) -> None:
+    lost = retire_first(opened)
+    break_line(folder, 2)
+    with opened_for_repair(folder) as repair:
+        assert any("guard examples retired by them" in each for each in repair.plan.lost)
+        repair.carry_out()
+    with pytest.raises(InputError, match="--retire-guard 1 "):
+        opened(without(lost))
+
+
+def break_line(folder: Path, number: int) -> None:
+    """Make a line of the ledger, from 0, unreadable."""
+    ledger = folder / "ledger.jsonl"
+    lines = ledger.read_bytes().splitlines(keepends=True)
+    lines[number] = b"{broken\n"
+    ledger.write_bytes(b"".join(lines))
+
+
 def test_with_less_than_half_of_the_first_guard_it_is_refused(opened: Opened, folder: Path) -> None:
     with opened() as session:
         session.forget(FIRST)
         guard = session.unlearner.guard
-    opened(without(*guard[:2]), retire_guard=True).close()
+    with opened(without(*guard[:2]), retire_guard=2) as session:
+        session.forget(SECOND)
     before = (folder / "ledger.jsonl").read_bytes()
-    with pytest.raises(InputError, match=r"only 2 of the 6 guard examples .* begin a new state"):
-        opened(without(*guard[:4]), retire_guard=True)
+    with pytest.raises(InputError, match=r"only 2 of the first 6 guard examples .* a new state"):
+        opened(without(*guard[:4]), retire_guard=2)
     assert (folder / "ledger.jsonl").read_bytes() == before
-    with opened(without(*guard[:3]), retire_guard=True) as session:
+    with opened(without(*guard[:3]), retire_guard=1) as session:
         assert session.unlearner.guard == guard[3:]
+
+
+def test_only_guard_examples_can_be_retired(opened: Opened, folder: Path) -> None:
+    opened().close()
+    store = StateStore.open(folder, write=True)
+    try:
+        for digests in ([], ["0" * 64], [*store.guard[:1], "0" * 64]):
+            with pytest.raises(InputError, match="must be among those of the state"):
+                store.retire_guard(digests)
+    finally:
+        store.close()
+    assert len(entries(folder)) == 1
 
 
 def test_a_certificate_tells_how_many_examples_judged_its_request(
@@ -135,7 +219,7 @@ def test_a_certificate_tells_how_many_examples_judged_its_request(
     with opened(key=tmp_path / "signing.pem") as session:
         session.forget(FIRST)
         lost = session.unlearner.guard[0]
-    with opened(without(lost), retire_guard=True, key=tmp_path / "signing.pem") as session:
+    with opened(without(lost), retire_guard=1, key=tmp_path / "signing.pem") as session:
         session.forget(SECOND)
     store = StateStore.open(folder)
     told = [
@@ -153,11 +237,12 @@ def test_a_state_in_memory_goes_on_without_it_too(
         lost = session.unlearner.guard[0]
     with pytest.raises(InputError, match="1 of the 6"):
         TFRNet.from_pretrained(trained, folder, tokenizer=tokenizer, retain=without(lost))
-    opened(without(lost), retire_guard=True).close()
+    with opened(without(lost), retire_guard=1) as session:
+        session.forget(SECOND)
     net = TFRNet.from_pretrained(trained, folder, tokenizer=tokenizer, retain=without(lost))
     try:
         assert len(net.guard) == 5
-        assert net.forget(SECOND).guard_loss_before > 0
+        assert net.forget(THIRD).guard_loss_before > 0
     finally:
         net.detach()
 
@@ -167,7 +252,7 @@ def test_the_command_says_how_many_are_left_and_history_shows_it(
 ) -> None:
     state, retain = tmp_path / "state", tmp_path / "retain.jsonl"
 
-    def forget(request, examples, *more: str) -> int:
+    def forget(request, examples, *more: object) -> int:
         retain.write_text("".join(json.dumps(row(each)) + "\n" for each in examples))
         file = tmp_path / "request.json"
         asked = {"id": request.id, "examples": [row(each) for each in request.examples]}
@@ -185,9 +270,9 @@ def test_the_command_says_how_many_are_left_and_history_shows_it(
     capsys.readouterr()
     assert forget(SECOND, without(lost)) == 2
     assert "--retire-guard" in capsys.readouterr().err
-    assert forget(SECOND, without(lost), "--retire-guard") in (0, 1)
-    assert "guard examples no longer used: 1, as they are not in the data; 5 are left" in (
-        capsys.readouterr().out
+    assert forget(SECOND, without(lost), "--retire-guard", 1) in (0, 1)
+    assert "retired with the next request: 1; left are 5" in " ".join(
+        capsys.readouterr().err.split()
     )
     assert run_main(("history", "--state", state)) == 0
     assert "guard examples no longer used: 1" in capsys.readouterr().out

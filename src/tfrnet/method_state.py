@@ -74,22 +74,25 @@ class KnownGuard:
             [digest for digest in wanted if digest not in found],
         )
 
-    def refuse_missing(self, folder: Path) -> None:
-        """Raise if some were not found."""
-        if count := len(self.missing):
+    def refuse_missing(self, folder: Path, allowed: int = 0) -> None:
+        """Raise if others were not found than so many that the state is to go on without."""
+        count = len(self.missing)
+        if count not in (0, allowed):
             raise InputError(
                 f"{count} of the {count + len(self.examples)} guard examples of state {folder} are "
-                "not in the retain and guard data given; give the data it was made with (more may "
-                "be added), or go on without them (--retire-guard), as when one is to be forgotten"
+                "not in the retain and guard data given; give all the data it was made with (more "
+                "may be added). If they are gone for good, as when one is to be forgotten, "
+                f"--retire-guard {count} goes on without them (Session: retire_guard={count})"
             )
 
     def refuse_few(self, folder: Path, at_first: int) -> None:
-        """Raise if too few of the first guard are left to go on with."""
-        if len(self.examples) < _LEAST_GUARD * at_first:
+        """Raise if too few of the first guard would be left to go on with."""
+        if self.missing and len(self.examples) < _LEAST_GUARD * at_first:
             raise InputError(
-                f"only {len(self.examples)} of the {at_first} guard examples of state {folder} "
-                "would be left, which is too few to judge by; begin a new state with other guard "
-                "data. 'tfrnet export --format ia3' and 'tfrnet import' take a mask along"
+                f"only {len(self.examples)} of the first {at_first} guard examples of state "
+                f"{folder} would be left, which is too few to judge by; begin a new state with "
+                "other guard data. 'tfrnet export --format ia3' and 'tfrnet import' take a mask "
+                "along"
             )
 
 

@@ -73,9 +73,9 @@ class Session:
     requests that the model never saw, from which calibrated steps take their levels. `holdout` is
     measured at every request and used for nothing else; with `audit` each outcome says in how many
     other wordings the model still gives what was forgotten, and what became of text that is kept.
-    With `retire_guard` guard examples that are no longer in the data are done without from now on.
-    Instead of a folder, `state` may be a `StateStore` open for writing, which the session then
-    owns.
+    `retire_guard` is how many guard examples are gone from the data for good: with the next request
+    that is judged the state goes on without them. Instead of a folder, `state` may be a
+    `StateStore` open for writing, which the session then owns.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Session:
         reference: Sequence[Example] = (),
         holdout: Sequence[Example] = (),
         audit: bool = False,
-        retire_guard: bool = False,
+        retire_guard: int = 0,
         seed: int | None = None,
         batch_size: int | None = None,
         keep: int | None = None,
@@ -118,6 +118,8 @@ class Session:
                 known.manifest.refuse_unbound(folder, bound)
             data = _Data.of(known, LoadedModel(model, tokenizer), retain, guard, retire_guard, team)
             self._own_text = data.own_text
+            # Guard examples that the next request does without; the ledger tells of it then.
+            self.retiring = list(data.retiring)
             chosen = find_method(known.manifest.method if known else method or DEFAULT)
             if config is not None and not isinstance(config, chosen.config_class):
                 raise InputError(
@@ -156,10 +158,6 @@ class Session:
                 key,
             )
             self.store = known
-            # How many guard examples were retired by opening the state.
-            self.retired = len(data.retired)
-            if data.retired:
-                known.retire_guard(data.retired)
             remember_place(known.layout, name)
             self._sync()
         except BaseException:
@@ -201,7 +199,9 @@ class Session:
         state, seen = read_state(self.store), self.store.position.seen
         history = self.store.history
         is_untouched = self.store.position.digest == history.digests.get(0)
-        origin = Origin(is_untouched, history.guard_losses.get(0))
+        self.retiring = [digest for digest in self.retiring if digest not in history.retired]
+        # What is known of the guard's loss is of all of its examples.
+        origin = Origin(is_untouched, None if self.retiring else history.guard_losses.get(0))
         if not self.team.is_over:
             self.team.broadcast(Restore(state.tensors(), seen, origin))
         self._observer.restore(state, seen, origin)
@@ -273,6 +273,9 @@ class Session:
             record["holdout"]["digest"] = examples_digest(self._observer.holdout, store.key())
         try:
             state = proposal.state if proposal.outcome.accepted else None
+            if self.retiring:
+                store.retire_guard(self.retiring)
+                self.retiring = []
             store.commit(record, state, self.keep or _affordable(proposal.outcome.memory["state"]))
             self.team.broadcast(Adopt())
             self._observer.adopt(proposal)
@@ -364,13 +367,13 @@ def _opened(
 class _Data:
     """Retain data and guard examples: those given, or the model's own text.
 
-    `retired` are the digests of guard examples that the state does without from now on.
+    `retiring` are the digests of guard examples that the state is to go on without.
     """
 
     retain: Sequence[Example]
     guard: Sequence[Example] | None
     own_text: OwnText | None = None
-    retired: Sequence[str] = ()
+    retiring: Sequence[str] = ()
 
     @classmethod
     def of(
@@ -379,7 +382,7 @@ class _Data:
         loaded: LoadedModel,
         retain: Sequence[Example] | None,
         guard: Sequence[Example] | None,
-        retire_guard: bool,
+        retire_guard: int,
         team: Team,
     ) -> _Data:
         own: OwnText | None = None
@@ -391,10 +394,8 @@ class _Data:
         if not known:
             return cls(retain, guard or (own.guard if own else None), own)
         folder, found = known.layout.folder, KnownGuard.of(known, [*(guard or ()), *retain])
-        if retire_guard:
-            found.refuse_few(folder, len(known.manifest.guard))
-        else:
-            found.refuse_missing(folder)
+        found.refuse_missing(folder, retire_guard)
+        found.refuse_few(folder, len(known.manifest.guard))
         return cls(retain, found.examples, own, found.missing)
 
 

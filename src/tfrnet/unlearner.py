@@ -496,7 +496,7 @@ def method_problem(method: Any) -> str:
 
 
 def choose_guard(examples: Sequence[Example], size: int, seed: int, spare: bool) -> list[Example]:
-    """Return the guard examples: all, or a seeded sample, fixed for the life of the state.
+    """Return the guard examples: all, or a seeded sample, drawn once in the life of the state.
 
     The groups that examples name give one each in turn; with `spare`, for retain data, each keeps
     half as long as it can.

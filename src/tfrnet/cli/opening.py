@@ -118,10 +118,10 @@ def open_session(
             )
         until_handed_over.pop_all()
     is_checked = bool(given.holdout) or session.unlearner.guard_is_apart
-    if session.retired:
-        output.say(
-            f"guard examples no longer used: {session.retired}, as they are not in the data; "
-            f"{len(session.unlearner.guard)} are left"
+    if session.retiring:
+        output.warn(
+            "guard examples that are not in the data and are retired with the next request: "
+            f"{len(session.retiring)}; left are {len(session.unlearner.guard)}"
         )
     for line in [
         *_about_own_text(session, retain),

@@ -77,11 +77,12 @@ Guard = Annotated[
     ),
 ]
 RetireGuard = Annotated[
-    bool,
+    int,
     typer.Option(
-        "--retire-guard",
-        help="Go on without guard examples that are no longer in the data, as when one of them is "
-        "to be forgotten. At least half of those that the state began with must be left.",
+        min=0,
+        help="Number of guard examples that are gone from the data for good, as when one of them "
+        "is to be forgotten: the state goes on without them. At least half of those that it began "
+        "with must be left.",
     ),
 ]
 Reference = Annotated[
@@ -252,7 +253,7 @@ class SessionOptions:
     state: State = DEFAULT_STATE
     model: Model = None
     guard: Guard = None
-    retire_guard: RetireGuard = False
+    retire_guard: RetireGuard = 0
     reference: Reference = None
     holdout: Holdout = None
     no_audit: NoAudit = False

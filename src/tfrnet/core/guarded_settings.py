@@ -15,7 +15,9 @@ class GuardedSettings(Settings):
     max_length: int = option(
         256, "maximum tokens of an example; a longer one loses the start of its prompt", 2
     )
-    guard_examples: int = option(64, "number of guard examples, fixed for the life of a state", 1)
+    guard_examples: int = option(
+        64, "number of guard examples, drawn once in the life of a state", 1
+    )
     use_guard: bool = option(True, "reject a request that raises the guard loss too much")
     guard_relative: float = option(0.05, "maximum relative rise of the guard loss per request", 0)
     guard_absolute: float = option(

@@ -113,11 +113,15 @@ def _measured(origin: Origin) -> Iterator[str]:
 def _losses(requests: Sequence[Measured]) -> Mapping[str, object]:
     before = mean(request.forget_loss_before for request in requests)
     after = mean(request.forget_loss_after for request in requests)
+    first, last = requests[0], requests[-1]
+    # In between the guard may have lost examples; these two are of those that are left.
+    untouched = last.guard_loss_untouched
+    guard_before = first.guard_loss_before if untouched is None else untouched
     return {
         "loss of the answers to forget, mean": f"{before:.3f} before their request, "
         f"{after:.3f} after",
-        "loss of the guard examples": f"{requests[0].guard_loss_before:.3f} before all, "
-        f"{requests[-1].guard_loss_after:.3f} after the last",
+        "loss of the guard examples": f"{guard_before:.3f} before all, "
+        f"{last.guard_loss_after:.3f} after the last",
         "examples to forget": sum(r.examples for r in requests),
     }
 

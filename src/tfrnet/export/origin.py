@@ -21,6 +21,8 @@ class Measured:
     forget_loss_after: float
     guard_loss_before: float
     guard_loss_after: float
+    # Of the untouched model, by the same guard examples; ledgers of before do not say.
+    guard_loss_untouched: float | None = None
 
 
 @dataclass(frozen=True)
@@ -95,4 +97,5 @@ def _measured(entry: Mapping[str, Any]) -> Measured:
         entry["forget_loss_after"],
         entry["guard_loss_before"],
         entry["guard_loss_after"],
+        entry.get("guard_loss_untouched"),
     )

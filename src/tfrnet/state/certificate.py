@@ -46,7 +46,7 @@ def make_certificate(
         "generation": line["generation"],
         "method": {"name": manifest.method, "settings": manifest.config, "seed": manifest.seed},
         "guard": _before_and_after(line, "guard_loss")
-        | {"examples": len(manifest.guard) - _retired(entries[:number])}
+        | {"examples": _judging(manifest, entries[:number])}
         | _groups(line),
         "forgetting": _before_and_after(line, "forget_loss") | _figures(line) | _wordings(line),
         "model": {"name": bare_name(manifest.model), "fingerprint": manifest.fingerprint},
@@ -63,9 +63,10 @@ def make_certificate(
     return signed(statement, key)
 
 
-def _retired(entries: Entries) -> int:
-    """Return how many guard examples were no longer used after these lines."""
-    return sum(len(entry["retired"]) for entry in entries if entry["kind"] == "guard")
+def _judging(manifest: Manifest, entries: Entries) -> int:
+    """Return how many guard examples were in use after these lines."""
+    retired = {digest for entry in entries for digest in entry.get("retired", ())}
+    return sum(digest not in retired for digest in manifest.guard)
 
 
 def _first_received(entries: Entries, request_id: str) -> str:

@@ -85,13 +85,17 @@ class History:
             self._same_measures(entry["salvaged"], entry["generation"])
             self._begin_anew(entry)
         elif entry["kind"] == "guard":
-            self.retired.update(entry["retired"])
-            # They were those of another guard; the next request measures the one of now.
-            self.guard_losses.clear()
+            self._retire(entry["retired"])
         self.lines += 1
         self.generation = entry["generation"]
         self.digests[self.generation] = entry["state_after"]
         self._latest_of[self.generation] = self._latest
+
+    def _retire(self, digests: Iterable[str]) -> None:
+        if not self.retired.issuperset(digests):
+            self.retired.update(digests)
+            # They were those of another guard; the next request measures the one of now.
+            self.guard_losses.clear()
 
     def undone(self) -> set[int]:
         """Return the lines, from 0, of requests that were applied and are no longer."""
@@ -165,6 +169,7 @@ class History:
 
     def _begin_anew(self, entry: Mapping[str, Any]) -> None:
         """Take over what a repair found to be applied and rejected; lines before it may be lost."""
+        self._retire(entry.get("retired", ()))
         self._latest, self._standing = _NOTHING, Standing({}, {})
         lines = {event.id: event.line for event in self._events}
         for name, accepted in (("rejected", False), ("applied", True)):

@@ -247,6 +247,7 @@ class Repair:
             "replaced": self._pointer.head if self._pointer else "",
             "applied": standing.applied,
             "rejected": standing.rejected,
+            "retired": sorted(known.retired),
             "time": now(),
             "sequence": len(self._lines) + 1,
             "state": self._first["hash"],
@@ -279,7 +280,8 @@ class Repair:
         if self._unread:
             found.append(
                 f"the record of {self._unread} events that cannot be read: requests among them "
-                "count as not applied, so run the stream again"
+                "count as not applied, so run the stream again; guard examples retired by them "
+                "count again (--retire-guard)"
             )
         undone = [name for name in self._known.applied if name not in event["applied"]]
         if undone:

@@ -127,7 +127,9 @@ class StateStore(StateReader):
         return old
 
     def retire_guard(self, digests: Sequence[str]) -> None:
-        """Use some guard examples no longer, from the next request on."""
+        """Go on without some of the guard examples, for good."""
+        if not digests or not set(digests) <= set(self.guard):
+            raise InputError("guard examples that are retired must be among those of the state")
         self._commit({"kind": "guard", "retired": list(digests)}, None, None)
 
     def begin_signing(self) -> None:

@@ -15,7 +15,7 @@ from tfrnet.masking.strength import MaskStrength
 def command(
     state: opt.State = opt.DEFAULT_STATE, full: opt.Full = False, as_json: opt.AsJson = False
 ) -> int:
-    """List the events of a state: requests with their outcome, rollbacks, repairs and imports.
+    """List the events of a state: requests with their outcome, rollbacks, repairs and more.
 
     A request that a rollback took back says so at its end.
     """

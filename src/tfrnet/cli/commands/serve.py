@@ -102,7 +102,7 @@ def command(
         float, typer.Option(min=0, help="Seconds to finish the current request when stopped.")
     ] = 30.0,
     guard: opt.Guard = None,
-    retire_guard: opt.RetireGuard = False,
+    retire_guard: opt.RetireGuard = 0,
     holdout: opt.Holdout = None,
     no_audit: opt.NoAudit = False,
     method: opt.Method = None,
