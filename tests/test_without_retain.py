@@ -160,4 +160,4 @@ def test_where_all_lines_name_an_answer_nothing_is_changed(model, tokenizer, beg
 
 def test_several_processes_need_retain_data() -> None:
     with pytest.raises(InputError, match=r"without retain data \(--retain\) a run has one process"):
-        session_module._Data.of(None, None, None, None, SimpleNamespace(size=2))
+        session_module._Data.of(None, None, None, None, 0, SimpleNamespace(size=2))

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 RUNS = ROOT / "benchmarks" / "results" / "research"
 # These have pages of their own, by test_attacks_page.py, test_calibrated.py, test_cost.py,
 # test_default.py, test_drift.py, test_limits.py, test_main_table.py, test_neighbours.py,
-# test_paper_rule.py, test_repair.py, test_witness.py and test_wrong_answers.py.
+# test_paper_rule.py, test_private.py, test_repair.py, test_witness.py and test_wrong_answers.py.
 OWN_PAGE = {
     "attacks.jsonl",
     "calibrated.jsonl",
@@ -34,6 +34,7 @@ OWN_PAGE = {
     "neighbours.jsonl",
     "own-symbols.jsonl",
     "paper-map.jsonl",
+    "private.jsonl",
     "repair.jsonl",
     "tofu-chat.jsonl",
     "tuned-rivals.jsonl",
