@@ -22,6 +22,7 @@ from tfrnet.state.certificate import make_certificate
 from tfrnet.state.digests import example_digest
 from tfrnet.state.repair import opened_for_repair
 from tfrnet.state.store import StateStore
+from tfrnet_bench.report import make_report
 
 RETAIN = tiny.examples(12)
 FIRST, SECOND, THIRD = tiny.requests(3)
@@ -247,6 +248,13 @@ def test_a_state_in_memory_goes_on_without_it_too(
         net.detach()
 
 
+def test_the_report_says_where_the_guard_changed(opened: Opened, folder: Path) -> None:
+    retire_first(opened)
+    page = make_report(folder).html
+    assert "1 guard examples were retired: guard losses before and after it are of" in page
+    assert "<dt>guard examples</dt><dd>5</dd>" in page
+
+
 def test_the_command_says_how_many_are_left_and_history_shows_it(
     tmp_path: Path, tiny_folder: Path, capsys: pytest.CaptureFixture
 ) -> None:
@@ -276,3 +284,5 @@ def test_the_command_says_how_many_are_left_and_history_shows_it(
     )
     assert run_main(("history", "--state", state)) == 0
     assert "guard examples no longer used: 1" in capsys.readouterr().out
+    assert run_main(("status", "--state", state, "--json")) == 0
+    assert json.loads(capsys.readouterr().out)["guard_examples"] == 5

@@ -35,6 +35,12 @@ def state_page(folder: Path, answers: Sequence[Mapping[str, str]] = ()) -> Page:
         "that this took back are still shown as they went."
         for entry in rollbacks
     ]
+    remarks += [
+        f"At {entry['time']} {len(entry['retired'])} guard examples were retired: guard losses "
+        "before and after it are of different examples."
+        for entry in entries
+        if entry["kind"] == "guard"
+    ]
     summary = facts(
         {
             "method": store.manifest.method,

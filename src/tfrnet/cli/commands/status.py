@@ -65,6 +65,7 @@ def _values(state: Path, store: StateStore) -> dict[str, Any]:
         "rejected": list(store.history.rejected),
         "drift": _drift_figures(store),
         "holdout": store.measures.get("holdout"),
+        "guard_examples": len(store.guard),
         "digest": store.position.digest,
         "key": _key(store),
         "seed": manifest.seed,
