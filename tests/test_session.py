@@ -310,7 +310,7 @@ def test_missing_guard_examples_are_an_error_that_counts_them(
         lost = session.unlearner.guard[0]
         session.forget(STREAM[0])
     before = entries(folder)
-    with pytest.raises(InputError, match=r"1 of the 6 guard examples .* \(--retire-guard\)"):
+    with pytest.raises(InputError, match=r"1 of the 6 guard examples .* --retire-guard 1 "):
         open_session(retain=[example for example in RETAIN if example != lost])
     assert entries(folder) == before
     open_session().close()  # nothing is locked
