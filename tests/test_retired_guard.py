@@ -125,8 +125,8 @@ def test_the_guard_is_measured_anew_and_drift_counts_from_the_same_examples(
     assert store.measures["guard_loss_untouched"] == last["guard_loss_untouched"]
     (measured,) = origin_of(store, store.generation).requests[-1:]
     assert measured.guard_loss_untouched == last["guard_loss_untouched"]
-    if outcome.accepted:
-        assert store.measures["guard_loss"] == outcome.guard_loss_after
+    assert outcome.accepted
+    assert store.measures["guard_loss"] == outcome.guard_loss_after
 
 
 def retire_first(opened: Opened) -> Example:
@@ -251,7 +251,7 @@ def test_a_state_in_memory_goes_on_without_it_too(
 def test_the_report_says_where_the_guard_changed(opened: Opened, folder: Path) -> None:
     retire_first(opened)
     page = make_report(folder).html
-    assert "1 guard examples were retired: guard losses before and after it are of" in page
+    assert ": 1. Guard losses before and after that are of different examples" in page
     assert "<dt>guard examples</dt><dd>5</dd>" in page
 
 
@@ -279,7 +279,7 @@ def test_the_command_says_how_many_are_left_and_history_shows_it(
     assert forget(SECOND, without(lost)) == 2
     assert "--retire-guard" in capsys.readouterr().err
     assert forget(SECOND, without(lost), "--retire-guard", 1) in (0, 1)
-    assert "retired with the next request: 1; left are 5" in " ".join(
+    assert "retired with the next request: 1; 5 are left" in " ".join(
         capsys.readouterr().err.split()
     )
     assert run_main(("history", "--state", state)) == 0

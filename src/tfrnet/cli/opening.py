@@ -120,8 +120,8 @@ def open_session(
     is_checked = bool(given.holdout) or session.unlearner.guard_is_apart
     if session.retiring:
         output.warn(
-            "guard examples that are not in the data and are retired with the next request: "
-            f"{len(session.retiring)}; left are {len(session.unlearner.guard)}"
+            "guard examples missing from the data, to be retired with the next request: "
+            f"{len(session.retiring)}; {len(session.unlearner.guard)} are left"
         )
     for line in [
         *_about_own_text(session, retain),

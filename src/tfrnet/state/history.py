@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 _NOTHING = -1
-# The kinds of lines after which the generation is the same as before.
-_SAME_GENERATION = ("pruned", "key", "guard")
+# The kinds of lines after which the generation and its measures are the same as before.
+_SAME_GENERATION = ("pruned", "key")
 
 
 class _Event(NamedTuple):

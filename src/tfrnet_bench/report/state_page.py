@@ -36,8 +36,8 @@ def state_page(folder: Path, answers: Sequence[Mapping[str, str]] = ()) -> Page:
         for entry in rollbacks
     ]
     remarks += [
-        f"At {entry['time']} {len(entry['retired'])} guard examples were retired: guard losses "
-        "before and after it are of different examples."
+        f"Guard examples retired at {entry['time']}: {len(entry['retired'])}. Guard losses before "
+        "and after that are of different examples."
         for entry in entries
         if entry["kind"] == "guard"
     ]
