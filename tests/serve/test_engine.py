@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 import torch
+from transformers import MambaConfig, MambaForCausalLM
 
 from tests import tiny
 from tests.serve.answers import GREEDY, Asked, alone
@@ -68,6 +69,15 @@ def test_greedy_answers_are_those_of_generate_alone(architecture: str, tokenizer
             asked.append(Asked(engine, loaded, prompt, 6 + i))
             time.sleep(0.004 * (i % 3))  # so that some join others under way
         assert [each.text() for each in asked] == expected
+
+
+def test_a_model_that_answers_cannot_be_continued_on_is_refused_at_once(tokenizer) -> None:
+    config = MambaConfig(
+        vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=1, state_size=4
+    )
+    model = MambaForCausalLM(config).eval()
+    with pytest.raises(InputError, match="cannot answer with a MambaForCausalLM"):
+        Engine(LoadedModel(model, tokenizer), attach, TensorState({}), 0)
 
 
 def test_rows_come_and_go_without_touching_the_others(loaded: LoadedModel) -> None:

@@ -13,6 +13,7 @@ import torch
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
+from tfrnet.core.errors import InputError
 from tfrnet.models.forward import at_least_float32, input_device
 from tfrnet.models.padding import padded
 
@@ -98,7 +99,13 @@ class Batch:
             use_cache=True,
             **extra,
         )
-        return at_least_float32(output.logits[:, -1]), output.past_key_values
+        cache = getattr(output, "past_key_values", None)
+        if cache is None:
+            raise InputError(
+                f"the service cannot answer with a {type(self._model).__name__}: it returns no "
+                "cache of keys and values, from which answers are continued"
+            )
+        return at_least_float32(output.logits[:, -1]), cache
 
 
 def _keeps_everything(cache: Any) -> bool:

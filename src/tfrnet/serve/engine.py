@@ -128,6 +128,8 @@ class Engine:
         failed: Callable[[BaseException], None] = lambda error: None,
     ) -> None:
         """Take a bare model, which stays bare: lanes are twins of it."""
+        # What it cannot do shows now, not with the first question.
+        Batch(loaded.model).add([[0]])
         self._loaded = loaded
         self._attach = attach
         self._ends = frozenset(end_tokens(loaded))

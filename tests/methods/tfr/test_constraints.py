@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tfrnet.methods.tfr.scoring import ExampleGradients
+from tfrnet.methods.tfr.steps.margins import log_odds
 from tfrnet.methods.tfr.steps.solve import RetainConstraints, held_rows
 
 # Probabilities 0.5 and 0.8: odds of 1 and 4, so log-odds of 0 and log 4.
@@ -24,6 +25,13 @@ def test_rows_are_gradients_of_log_odds():
     assert rows.gradients.tolist() == [pytest.approx(row) for row in expected]
     assert rows.falls.tolist() == [0, 0]
     assert rows.stiffness == 3.0  # 6, shared out between two
+
+
+def test_log_odds_of_answers_that_cannot_be():
+    """In float32 exp(89) is infinite; the odds of such an answer are finite all the same."""
+    losses = torch.tensor([1.0, 79.0, 80.0, 81.0, 89.0, 1000.0])
+    expected = [-math.log(math.expm1(loss)) for loss in losses[:4].tolist()]
+    assert log_odds(losses).tolist() == pytest.approx([*expected, -89.0, -1000.0], rel=1e-7)
 
 
 def test_what_was_lost_is_asked_back():

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 # Smaller losses are rounding errors; here the log-odds are 13.8.
 _SMALLEST_LOSS = 1e-6
+# From here on the log-odds are the negative loss to the last bit; at 89, exp overflows.
+_LARGE_LOSS = 80.0
 
 
 class Rivals:
@@ -136,7 +138,8 @@ def _all_but(tokens: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
 
 def log_odds(losses: torch.Tensor) -> torch.Tensor:
     """Return log(p / (1 - p)) for p = exp(-loss), the geometric mean of the tokens' probability."""
-    return -torch.log(torch.expm1(losses.clamp(min=_SMALLEST_LOSS)))
+    near = losses.clamp(_SMALLEST_LOSS, _LARGE_LOSS)
+    return -torch.log(torch.expm1(near)) - (losses - near).clamp(min=0)
 
 
 def log_odds_gradients(gradients: torch.Tensor, losses: torch.Tensor) -> torch.Tensor:
