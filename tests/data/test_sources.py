@@ -40,6 +40,8 @@ def test_without_a_folder_arithmetic_is_generated_and_the_rest_comes_from_the_hu
     ("make", "message"),
     [
         (lambda f: Source("web"), "unknown source 'web'; choose from auto, folder, hub, generated"),
+        (lambda f: Source("hub", f), "source hub reads nothing from the data folder"),
+        (lambda f: Source("generated", f), "leave out --source or --data-dir"),
         (lambda f: Source("folder"), "use --data-dir or set TFRNET_DATA"),
         (lambda f: Source("auto", f / "none"), "none does not exist or is not a folder"),
         (lambda f: read_rows("boolq/x.jsonl", HUB, Source("auto", f)), "neither boolq/x.jsonl nor"),

@@ -45,6 +45,11 @@ class Source:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise InputError(f"unknown source {self.kind!r}; choose from {', '.join(KINDS)}")
+        if self.folder and self.kind in ("hub", "generated"):
+            raise InputError(
+                f"source {self.kind} reads nothing from the data folder {self.folder}; leave out "
+                "--source or --data-dir"
+            )
         variable = os.environ.get(VARIABLE)
         if self.folder is None and variable and self.kind in ("auto", "folder"):
             object.__setattr__(self, "folder", Path(variable).expanduser())

@@ -41,14 +41,19 @@ def to_manifest(split: Split) -> dict[str, Any]:
 def write_split(split: Split, folder: Path, by_task: bool = False) -> None:
     """Write a new folder: split.json, requests.jsonl, retain.jsonl, guard.jsonl.
 
-    With `by_task` lines to keep name their task as their group, if there are several tasks.
+    With `by_task` lines to keep name their task as their group.
     """
+    if by_task and len(split.guard) == 1:
+        raise InputError(
+            f"what {split.forget_task} keeps is all of one task, so a guard by task would judge "
+            "the same twice; leave --groups out (write_split: by_task)"
+        )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} exists already and is not empty; choose a new folder")
     folder.mkdir(parents=True, exist_ok=True)
     _write_lines(folder / "requests.jsonl", (r.to_dict() for r in split.requests()))
     for name, parts in (("retain", split.retain), ("guard", split.guard)):
-        examples = _in_groups(parts, by_task and len(parts) > 1)
+        examples = _in_groups(parts, by_task)
         _write_lines(folder / f"{name}.jsonl", (example.to_dict() for example in examples))
     (folder / MANIFEST).write_text(json.dumps(to_manifest(split), indent=1) + "\n")
 

@@ -10,7 +10,6 @@ import pytest
 from tests.datasets import SECRET, lume_rows, made_up_folder, needs_real, real_source, write_lines
 from tfrnet.core.errors import InputError
 from tfrnet.data.protocol import Sizes, make_split
-from tfrnet.data.requests import read_examples
 from tfrnet.data.sources import Source
 from tfrnet.data.split_files import read_split, write_split
 from tfrnet.data.tasks import find_task
@@ -61,10 +60,11 @@ def test_a_request_is_one_whole_person(source):
 
 def test_a_written_stream_is_found_again(source, tmp_path):
     split = make_split("lume", 0, source, SMALL)
-    write_split(split, tmp_path / "s", by_task=True)
+    write_split(split, tmp_path / "s")
     assert read_split(tmp_path / "s", source) == split
-    # One task is no group.
-    assert {example.group for example in read_examples(tmp_path / "s" / "guard.jsonl")} == {""}
+    with pytest.raises(InputError, match="what lume keeps is all of one task"):
+        write_split(split, tmp_path / "grouped", by_task=True)
+    assert not (tmp_path / "grouped").exists()
     assert SECRET not in "".join(p.read_text() for p in (tmp_path / "s").iterdir())
 
 
