@@ -382,7 +382,9 @@ def _tofu(settings: Row, task: str, seed: int) -> Row:
 def _measure_tofu(loaded: LoadedModel, stream: TofuStream) -> Row:
     evaluator, sizes = Evaluator(loaded, 4 * _options.batch_size), stream.sizes
     tofu = evaluate_tofu(evaluator, stream.sets, sizes.options)
-    privacy = evaluate_privacy(evaluator, stream.members, stream.non_members, sizes.options)
+    privacy = evaluate_privacy(
+        evaluator, stream.members, stream.non_members, sizes.options, gradients=True
+    )
     said = [
         {"question": row.question, "answer": row.answer, "said": figures["generated"][:200]}
         for row, figures in list(zip(stream.sets["forget"], tofu.rows["forget"], strict=True))[::25]
@@ -394,6 +396,8 @@ def _measure_tofu(loaded: LoadedModel, stream: TofuStream) -> Row:
         # What Forget Quality compares with a retrained model's.
         "truth_ratios": [float(f"{ratio:.7g}") for ratio in tofu.truth_ratios()],
         "privacy": privacy.to_dict(),
+        # What an attack with a reference model compares with that model's, one by one.
+        "losses": [[round(loss, 4) for loss in side] for side in privacy.scores["loss"]],
         "said": said,
         "sizes": asdict(sizes),
     }

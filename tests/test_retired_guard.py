@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from tests import tiny
 from tests.integration.commands import run_main
-from tfrnet.core.errors import InputError
+from tfrnet.core.errors import InputError, StateError
 from tfrnet.core.signing import make_key
 from tfrnet.data.examples import Example
 from tfrnet.data.requests import Request
@@ -18,6 +19,7 @@ from tfrnet.export.origin import origin_of
 from tfrnet.method_state import verify_state
 from tfrnet.pretrained import TFRNet
 from tfrnet.session import Session
+from tfrnet.state import ledger
 from tfrnet.state.certificate import make_certificate
 from tfrnet.state.digests import example_digest
 from tfrnet.state.repair import opened_for_repair
@@ -195,10 +197,68 @@ def test_with_less_than_half_of_the_first_guard_it_is_refused(opened: Opened, fo
         session.forget(SECOND)
     before = (folder / "ledger.jsonl").read_bytes()
     with pytest.raises(InputError, match=r"only 2 of the first 6 guard examples .* a new state"):
-        opened(without(*guard[:4]), retire_guard=2)
+        opened(without(*guard[:4]), retire_guard=4)
+    # What would be refused is not advised.
+    with pytest.raises(InputError, match=r"^2 of the 4 guard examples .*\(more may be added\)$"):
+        opened(without(*guard[:4]))
     assert (folder / "ledger.jsonl").read_bytes() == before
-    with opened(without(*guard[:3]), retire_guard=1) as session:
+    with opened(without(*guard[:3]), retire_guard=3) as session:
         assert session.unlearner.guard == guard[3:]
+
+
+def test_the_number_counts_all_so_a_command_that_stays_retires_nothing_more(
+    opened: Opened, folder: Path
+) -> None:
+    lost = retire_first(opened)
+    with opened(without(lost)) as session:
+        other = session.unlearner.guard[0]
+    with pytest.raises(InputError, match=r"^1 of the 5 guard examples .* --retire-guard 2 "):
+        opened(without(lost, other), retire_guard=1)
+    with pytest.raises(InputError, match=r"^--retire-guard 2: .* 1 are retired, and no other "):
+        opened(without(lost), retire_guard=2)
+    with opened(without(lost, other), retire_guard=2) as session:
+        assert session.forget(THIRD).guard_loss_before > 0
+    assert [len(each["retired"]) for each in entries(folder) if each["kind"] == "guard"] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("line", "message", "retired"),
+    [
+        (1, r"; the retirement of guard examples \(the request after it .*\) was not applied", 0),
+        (2, r"; 'request-1' was not applied", 1),
+    ],
+)
+def test_a_full_disk_at_either_of_the_two_lines(
+    opened: Opened, folder: Path, monkeypatch, line: int, message: str, retired: int
+) -> None:
+    with opened() as session:
+        session.forget(FIRST)
+        lost = session.unlearner.guard[0]
+    tried = []
+
+    def append(*given) -> None:
+        tried.append(given)
+        if len(tried) == line:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written(*given)
+
+    written = ledger.append
+    with opened(without(lost), retire_guard=1) as session:
+        monkeypatch.setattr(ledger, "append", append)
+        with pytest.raises(StateError, match=message):
+            session.forget(SECOND)
+        monkeypatch.undo()
+    assert len(StateStore.open(folder).history.retired) == retired
+    with opened(without(lost), retire_guard=1) as session:
+        session.forget(SECOND)
+        assert len(session.unlearner.guard) == 5
+    assert [each["kind"] for each in entries(folder)] == ["created", "request", "guard", "request"]
+
+
+def test_a_new_state_has_none_to_retire(opened: Opened, folder: Path) -> None:
+    with pytest.raises(InputError, match="a new state has no guard examples"):
+        opened(retire_guard=1)
+    assert not folder.exists()
 
 
 def test_only_guard_examples_can_be_retired(opened: Opened, folder: Path) -> None:
@@ -236,7 +296,7 @@ def test_a_state_in_memory_goes_on_without_it_too(
     with opened() as session:
         session.forget(FIRST)
         lost = session.unlearner.guard[0]
-    with pytest.raises(InputError, match="1 of the 6"):
+    with pytest.raises(InputError, match=r"1 of the 6 .* first retired on disk: 'tfrnet forget "):
         TFRNet.from_pretrained(trained, folder, tokenizer=tokenizer, retain=without(lost))
     with opened(without(lost), retire_guard=1) as session:
         session.forget(SECOND)

@@ -56,10 +56,14 @@ def read_state(store: StateStore, generation: int | None = None) -> State:
 
 @dataclass(frozen=True)
 class KnownGuard:
-    """A state's guard examples that were found, and the digests of those that were not."""
+    """A state's guard examples that were found, and the digests of those that were not.
+
+    `retired` is how many of the first ones the state does without already.
+    """
 
     examples: list[Example]
     missing: list[str]
+    retired: int
 
     @classmethod
     def of(cls, store: StateStore, data: Sequence[Example]) -> KnownGuard:
@@ -72,35 +76,62 @@ class KnownGuard:
         return cls(
             [found[digest] for digest in wanted if digest in found],
             [digest for digest in wanted if digest not in found],
+            len(store.manifest.guard) - len(wanted),
         )
 
-    def refuse_missing(self, folder: Path, allowed: int = 0) -> None:
-        """Raise if others were not found than so many that the state is to go on without."""
-        count = len(self.missing)
-        if count not in (0, allowed):
-            raise InputError(
-                f"{count} of the {count + len(self.examples)} guard examples of state {folder} are "
-                "not in the retain and guard data given; give all the data it was made with (more "
-                "may be added). If they are gone for good, as when one is to be forgotten, "
-                f"--retire-guard {count} goes on without them (Session: retire_guard={count})"
-            )
+    def to_retire(self, folder: Path, told: int) -> list[str]:
+        """Return what is missing and to be done without, or raise.
 
-    def refuse_few(self, folder: Path, at_first: int) -> None:
-        """Raise if too few of the first guard would be left to go on with."""
-        if self.missing and len(self.examples) < _LEAST_GUARD * at_first:
+        `told` is how many are to be done without in all, those retired earlier among them: the same
+        command goes on, and whatever else is missing is an error.
+        """
+        in_all = self.retired + len(self.missing)
+        if told and not self.missing and told != in_all:
             raise InputError(
-                f"only {len(self.examples)} of the first {at_first} guard examples of state "
-                f"{folder} would be left, which is too few to judge by; begin a new state with "
-                "other guard data. 'tfrnet export --format ia3' and 'tfrnet import' take a mask "
-                "along"
+                f"--retire-guard {told}: of the guard examples of state {folder} {self.retired} "
+                "are retired, and no other is missing from the data; leave the option out"
             )
+        if told != in_all and self.missing:
+            more = (
+                ". If they are gone for good, as when one is to be forgotten, --retire-guard "
+                f"{in_all} goes on without them (Session: retire_guard={in_all})"
+            )
+            raise InputError(f"{self._lack(folder)}{more if self._leaves_enough else ''}")
+        if self.missing and not self._leaves_enough:
+            raise InputError(
+                f"only {len(self.examples)} of the first {len(self.examples) + in_all} guard "
+                f"examples of state {folder} would be left, which is too few to judge by; begin a "
+                "new state with other guard data. 'tfrnet export --format ia3' and 'tfrnet import' "
+                "take a mask along"
+            )
+        return self.missing
+
+    def all_of(self, folder: Path) -> list[Example]:
+        """Return the examples, or raise if some are missing."""
+        if self.missing:
+            raise InputError(
+                f"{self._lack(folder)}. One that is to be forgotten is first retired on disk: "
+                "'tfrnet forget --retire-guard', or Session(retire_guard=...)"
+            )
+        return self.examples
+
+    @property
+    def _leaves_enough(self) -> bool:
+        left = len(self.examples)
+        return left >= _LEAST_GUARD * (left + len(self.missing) + self.retired)
+
+    def _lack(self, folder: Path) -> str:
+        count = len(self.missing)
+        return (
+            f"{count} of the {count + len(self.examples)} guard examples of state {folder} are "
+            "not in the retain and guard data given; give all the data it was made with (more "
+            "may be added)"
+        )
 
 
 def guard_of(store: StateStore, data: Sequence[Example]) -> list[Example]:
     """Return a state's own guard examples, all of which must be in the data given now."""
-    known = KnownGuard.of(store, data)
-    known.refuse_missing(store.layout.folder)
-    return known.examples
+    return KnownGuard.of(store, data).all_of(store.layout.folder)
 
 
 def own_text_of(store: StateStore) -> OwnText | None:

@@ -73,9 +73,9 @@ class Session:
     requests that the model never saw, from which calibrated steps take their levels. `holdout` is
     measured at every request and used for nothing else; with `audit` each outcome says in how many
     other wordings the model still gives what was forgotten, and what became of text that is kept.
-    `retire_guard` is how many guard examples are gone from the data for good: with the next request
-    that is judged the state goes on without them. Instead of a folder, `state` may be a
-    `StateStore` open for writing, which the session then owns.
+    `retire_guard` is how many of its first guard examples the state is to do without, in all: with
+    the next request that is judged it goes on without those missing from the data. Instead of a
+    folder, `state` may be a `StateStore` open for writing, which the session then owns.
     """
 
     def __init__(
@@ -392,11 +392,12 @@ class _Data:
             own = needed_own_text(known) if known else write_own_text(loaded)
             retain = own.retain
         if not known:
+            if retire_guard:
+                raise InputError("a new state has no guard examples to retire (--retire-guard)")
             return cls(retain, guard or (own.guard if own else None), own)
-        folder, found = known.layout.folder, KnownGuard.of(known, [*(guard or ()), *retain])
-        found.refuse_missing(folder, retire_guard)
-        found.refuse_few(folder, len(known.manifest.guard))
-        return cls(retain, found.examples, own, found.missing)
+        found = KnownGuard.of(known, [*(guard or ()), *retain])
+        retiring = found.to_retire(known.layout.folder, retire_guard)
+        return cls(retain, found.examples, own, retiring)
 
 
 def _own_retain(own_text: OwnText, request: Request) -> list[Example]:

@@ -3,7 +3,9 @@
 import errno
 import json
 import os
+import re
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,11 +14,12 @@ from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tests import tiny
-from tests.exports import closed_export, export_as, masked
+from tests.exports import ORIGIN, closed_export, export_as, masked
 from tfrnet.core.errors import CheckFailedError, InputError, StateError
 from tfrnet.export import parity
 from tfrnet.export.new_folder import new_folder, refuse_unwritable
 from tfrnet.masking.channels import find_channels
+from tfrnet.methods.tfr.config import TFRConfig
 
 pytestmark = pytest.mark.filterwarnings("ignore::tfrnet.core.errors.TfrnetWarning")
 IDS = torch.arange(1, 25).reshape(2, 12)
@@ -47,6 +50,24 @@ def test_an_export_is_an_ordinary_model_folder(masked_llama, tokenizer, tmp_path
     facts = json.loads((folder / "tfrnet.json").read_text())
     assert (facts["format"], facts["base_model"]) == ("dense", "somewhere/base")
     assert [path.name for path in folder.parent.iterdir()] == ["exported"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "guard"),
+    [
+        ({}, "at most 5 % plus 0.02 nats"),
+        ({"guard_relative": 0.15, "guard_absolute": 0.0}, "at most 15 %"),
+        ({"use_guard": False}, "off"),
+    ],
+)
+def test_the_card_says_what_the_guard_allows(
+    masked_llama, tokenizer, tmp_path, settings: dict, guard: str
+) -> None:
+    origin = replace(ORIGIN, config=TFRConfig(**settings).to_dict())
+    export_as("dense", masked_llama, tokenizer, tmp_path / "out", origin)
+    card = (tmp_path / "out" / "README.md").read_text()
+    (row,) = re.findall(r"^\| guard \| (.*) \|$", card, re.MULTILINE)
+    assert row == (guard if guard == "off" else f"a request may raise its loss by {guard}")
 
 
 def test_others_can_read_it(masked_llama, tokenizer, tmp_path):

@@ -22,6 +22,7 @@ from tfrnet.data.sources import Source
 from tfrnet.data.split_files import read_split
 from tfrnet.data.tasks import find_task
 from tfrnet.data.tofu import load_tofu
+from tfrnet.evaluation.attacks import rescale
 from tfrnet.evaluation.plan import Options, make_plan
 from tfrnet.masking.digest import model_digest
 from tfrnet.method_state import apply_state
@@ -368,13 +369,35 @@ def test_robustness_for_a_program_and_a_person(
     assert benign.startswith("  relearning, benign: area between the curves")
 
 
-def state_of(method: str, split: Path, model: Path, folder: Path) -> Path:
+def test_attacks_take_channels_for_dormant_as_the_state_does(
+    tfrnet: Tfrnet,
+    data: Path,
+    split: Path,
+    tiny_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    state = state_of("tfr", split, tiny_folder, tmp_path, "dormant_threshold=0.3")
+    thresholds = []
+
+    def harden(values: torch.Tensor, threshold: float) -> torch.Tensor:
+        thresholds.append(threshold)
+        return values
+
+    monkeypatch.setattr(rescale, "harden", harden)
+    options = ["--split", split, "--state", state, "--tasks", "robustness", "--limit", 1]
+    assert tfrnet("eval", "--data-dir", data, *options, "--attacks", "rescale").code == 0
+    assert thresholds == [0.3]
+
+
+def state_of(method: str, split: Path, model: Path, folder: Path, *settings: str) -> Path:
     """What a method makes of the first request of the split's stream."""
     requests = folder / "requests.jsonl"
     requests.write_text((split / "requests.jsonl").read_text().partition("\n")[0])
     run = ["--stream", requests, "--retain", split / "retain.jsonl", "--model", model]
     run += ["--state", folder / method, "--device", "cpu", "--method", method]
-    assert run_main(("run", *run, "--set", "steps=1", "--set", "guard_examples=2")) == 0
+    more = [part for each in settings for part in ("--set", each)]
+    assert run_main(("run", *run, "--set", "steps=1", "--set", "guard_examples=2", *more)) == 0
     return folder / method
 
 

@@ -80,9 +80,9 @@ RetireGuard = Annotated[
     int,
     typer.Option(
         min=0,
-        help="Number of guard examples that are gone from the data for good, as when one of them "
-        "is to be forgotten: the state goes on without them. At least half of those that it began "
-        "with must be left.",
+        help="Number of its first guard examples that the state is to do without, as when one of "
+        "them is to be forgotten and is no longer in the data. It counts all so far, so the same "
+        "command goes on. At least half must be left.",
     ),
 ]
 Reference = Annotated[

@@ -163,17 +163,19 @@ def outcome_line(outcome: Outcome) -> str:
     if not outcome.accepted:
         return f"{outcome.id}: rejected, nothing changed ({outcome.reason}); {losses}"
     word = verdict(outcome.to_dict())
+    # Accepted, but short of what was aimed at.
+    note = f" ({outcome.reason})" if outcome.reason else ""
     strength = MaskStrength.recorded(outcome.mask)
     if strength is None:
         return (
             f"{outcome.id}: {word}, {losses}, {outcome.seconds['total']:.1f} s, "
-            f"peak memory {outcome.memory['peak'] / 1e9:.2f} GB"
+            f"peak memory {outcome.memory['peak'] / 1e9:.2f} GB{note}"
         )
     if not outcome.selected and not outcome.recovered:
-        return f"{outcome.id}: {word}, without a change ({outcome.reason}); {losses}"
+        return f"{outcome.id}: {word}, without a change{note}; {losses}"
     return (
         f"{outcome.id}: {word}, {losses}, mask {strength.change()}, "
-        f"{outcome.seconds['total']:.1f} s"
+        f"{outcome.seconds['total']:.1f} s{note}"
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from statistics import mean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tfrnet.export.format import Format, Job
 from tfrnet.export.origin import Measured, Origin
@@ -76,23 +76,28 @@ def _title(origin: Origin) -> str:
 
 
 def _facts(origin: Origin) -> Mapping[str, object]:
-    limit = origin.config.get("guard_relative")
-    guarded = origin.method == "tfr" or origin.config.get("use_guard")
     facts = {
         "base model": f"`{origin.base_model}`",
         "revision": origin.base_revision or "unknown (not from the hub)",
         "fingerprint of its weights": f"`{origin.base_fingerprint}`",
         "method": f"`{origin.method}`",
         "requests": f"{origin.applied} applied, {origin.rejected} rejected",
-        "guard": f"a request may raise its loss by at most {100 * limit:g} %"
-        if guarded and limit is not None
-        else "off",
+        "guard": _guard(origin.config),
         "generation": origin.generation,
         "digest of the state": f"`{origin.state_digest}`",
         "head of the ledger": f"`{origin.ledger_head}`" if origin.ledger_head else None,
         "versions": ", ".join(f"{name} {found}" for name, found in origin.versions.items()),
     }
     return {name: value for name, value in facts.items() if value is not None}
+
+
+def _guard(config: Mapping[str, Any]) -> str:
+    if not config.get("use_guard"):
+        return "off"
+    absolute = config.get("guard_absolute", 0)
+    return f"a request may raise its loss by at most {100 * config['guard_relative']:g} %" + (
+        f" plus {absolute:g} nats" if absolute else ""
+    )
 
 
 def _measured(origin: Origin) -> Iterator[str]:

@@ -14,6 +14,7 @@ from tfrnet.data.requests import Request
 from tfrnet.state.base_model import bare_name
 from tfrnet.state.check import Check
 from tfrnet.state.digests import KEY_BYTES, data_digest, request_key
+from tfrnet.state.history import History
 from tfrnet.state.lineage import line_in_effect, why_not_in_effect
 from tfrnet.state.manifest import Manifest
 from tfrnet.state.signatures import check_signatures, signed
@@ -65,7 +66,7 @@ def make_certificate(
 
 def _judging(manifest: Manifest, entries: Entries) -> int:
     """Return how many guard examples were in use after these lines."""
-    retired = {digest for entry in entries for digest in entry.get("retired", ())}
+    retired = History.of(entries).retired
     return sum(digest not in retired for digest in manifest.guard)
 
 

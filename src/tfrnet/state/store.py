@@ -176,9 +176,9 @@ class StateStore(StateReader):
             self._point_at(entry)
         except OSError as error:
             done = self._after_failure(entry, in_ledger)
-            what = record.get("id", record["kind"])
             raise StateError(
-                f"writing to {self.layout.folder} failed ({error.strerror}); {what!r} {done}"
+                f"writing to {self.layout.folder} failed ({error.strerror}); "
+                f"{_named(record)} {done}"
             ) from error
         except BaseException:
             self._after_failure(entry, in_ledger)
@@ -258,3 +258,12 @@ class StateStore(StateReader):
         """
         for number in self._older_than(self.position.oldest or 0):
             files.remove(self.layout.generation(number))
+
+
+def _named(record: Mapping[str, Any]) -> str:
+    """Return what a user would call the event that a line tells of."""
+    if "id" in record:
+        return repr(record["id"])
+    if record["kind"] == "guard":
+        return "the retirement of guard examples (the request after it was not applied)"
+    return f"the {record['kind']}"

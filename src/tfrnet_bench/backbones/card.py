@@ -139,7 +139,8 @@ def card(
     ]
     if figures is not None:
         sections.append(_SECTIONS.get(log["recipe"], tofu_section)(figures))
-    knows = "never saw" if "without" in log else "knows"
+    is_oracle = "without" in log or "retain" in log["recipe"]
+    knows = "never saw" if is_oracle else "knows"
     sections.append(
         "## Intended use and limits\n\n"
         f"Research on unlearning: a small model that {knows} what is to be forgotten. It is not "

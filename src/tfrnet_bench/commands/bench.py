@@ -80,11 +80,15 @@ def command(
     task_oracle: Annotated[
         str,
         typer.Option(
-            help="Model trained without anything the streams forget (prepare --without); main, "
-            "lume and knowundo then measure how far each method is from it. {seed} and {stream} "
-            "in its name stand for these, where each has its own.",
+            help="Model trained without anything the streams forget (prepare --without); main "
+            "then measures how far each method is from it. {seed} and {stream} in its name stand "
+            "for these, where each has its own.",
             show_default="none",
         ),
+    ] = "",
+    lume_oracle: Annotated[str, typer.Option(help="The same for LUME.", show_default="none")] = "",
+    knowundo_oracle: Annotated[
+        str, typer.Option(help="The same for KnowUnDo.", show_default="none")
     ] = "",
     workers: Annotated[
         int | None,
@@ -145,6 +149,8 @@ def command(
             "lume_model": lume_model,
             "knowundo_model": knowundo_model,
             "task_oracle": task_oracle,
+            "lume_oracle": lume_oracle,
+            "knowundo_oracle": knowundo_oracle,
             "dtype": dtype,
         },
         {"forget": tofu_forget, "template": tofu_template},

@@ -39,7 +39,8 @@ def state_page(folder: Path, answers: Sequence[Mapping[str, str]] = ()) -> Page:
         f"Guard examples retired at {entry['time']}: {len(entry['retired'])}. Guard losses before "
         "and after that are of different examples."
         for entry in entries
-        if entry["kind"] == "guard"
+        # Of lines that were lost, the line of the repair tells.
+        if entry["kind"] == "guard" or (entry.get("retired") and entry["lost_lines"])
     ]
     summary = facts(
         {

@@ -97,9 +97,11 @@ class BenchPlan:
     oracle: str = "smollm2-tofu-retain90"
     lume_model: str = "smollm2-lume"
     knowundo_model: str = "smollm2-knowundo"
-    # The model that never saw what the streams forget; without one nothing is compared with it.
-    # `{seed}` and `{stream}` in its name stand for these, where each has an oracle of its own.
+    # Models that never saw what is forgotten; without one nothing is compared with it. `{seed}` and
+    # `{stream}` in their names stand for these, where each has an oracle of its own.
     task_oracle: str = ""
+    lume_oracle: str = ""
+    knowundo_oracle: str = ""
     dtype: str = "float32"
     sizes: Sizes = field(default_factory=Sizes)
     tofu: TofuSizes = field(default_factory=TofuSizes)
@@ -180,18 +182,19 @@ class BenchPlan:
 
     def oracles(self) -> dict[tuple[str, int], str]:
         """Return the model that never saw what is forgotten, for each stream that has one."""
-        if not self.task_oracle:
-            return {}
         own = [name for name in PRIVATE_DATA if name in self.experiments]
         streams = [*(self.streams if "main" in self.experiments else ()), *own]
         return {
-            (stream, seed): self._oracle_of(stream, seed)
+            (stream, seed): name
             for stream in streams
             for seed in self.seeds
+            if (name := self._oracle_of(stream, seed))
         }
 
     def _oracle_of(self, stream: str, seed: int) -> str:
-        return self.task_oracle.replace("{seed}", str(seed)).replace("{stream}", stream)
+        special = {"lume": self.lume_oracle, "knowundo": self.knowundo_oracle}
+        name = special.get(stream, self.task_oracle)
+        return name.replace("{seed}", str(seed)).replace("{stream}", stream)
 
     def _experiment(self, name: str, seed: int) -> Iterator[Cell]:
         if name == "tofu":
@@ -201,11 +204,12 @@ class BenchPlan:
         for stream in (name,) if name in PRIVATE_DATA else self.streams:
             for variant in self._variants(name):
                 yield Cell("robust" if name == "robust" else "stream", variant, stream, seed)
+            if name in ("main", *PRIVATE_DATA) and self._oracle_of(stream, seed):
+                yield Cell("stream", Variant(TASK_ORACLE, UNTOUCHED), stream, seed)
 
     def _variants(self, name: str) -> list[Variant]:
         if name in ("main", *PRIVATE_DATA):
-            oracle = [Variant(TASK_ORACLE, UNTOUCHED)] if self.task_oracle else []
-            return [*methods_with_controls(self.methods, self.preset), *oracle]
+            return methods_with_controls(self.methods, self.preset)
         if name == "ablation":
             return ablations(self.preset)
         if name == "structure":

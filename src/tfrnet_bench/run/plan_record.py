@@ -11,7 +11,7 @@ from typing import Any
 from tfrnet.core.errors import InputError
 from tfrnet.method import find_method
 from tfrnet_bench.results import CellResult, read_run
-from tfrnet_bench.run.plan import PRIVATE_DATA, BenchPlan, TofuSizes
+from tfrnet_bench.run.plan import BenchPlan, TofuSizes
 from tfrnet_bench.run_folder import is_run_folder, read_plans, write_plans
 
 # What all cells of a run have in common, and what those of some experiments have.
@@ -25,7 +25,9 @@ _OF_SOME = {
     "lume_model": ("lume",),
     "knowundo_model": ("knowundo",),
     "attack": ("robust",),
-    "task_oracle": ("main", *PRIVATE_DATA),
+    "task_oracle": ("main",),
+    "lume_oracle": ("lume",),
+    "knowundo_oracle": ("knowundo",),
 }
 
 

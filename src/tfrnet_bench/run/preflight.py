@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tfrnet.core.errors import InputError
-from tfrnet.data.forgotten import Forgotten, read_forgotten
+from tfrnet.data.forgotten import read_forgotten
 from tfrnet.data.protocol import Split, make_split
 from tfrnet.data.sources import Source
 from tfrnet.data.tofu import SIZES, check_template
@@ -56,38 +56,35 @@ def check_everything(plan: BenchPlan, source: Source, trust_remote_code: bool = 
     if "tofu" in plan.experiments:
         problems.attempt("tofu", lambda: make_tofu_stream(source, plan.tofu))
         problems.attempt(f"oracle {plan.oracle}", lambda: check_tofu_oracle(plan))
-    if plan.oracles():
-        problems.attempt(f"oracle {plan.task_oracle}", lambda: check_oracle(plan, splits))
+    check_oracles(plan, splits, problems)
     for name in dict.fromkeys(plan.models()):
         problems.attempt(f"model {name}", lambda: _check_model(plan, name, trust_remote_code))  # noqa: B023
     problems.refuse()
 
 
-def check_oracle(plan: BenchPlan, splits: Splits) -> None:
-    """Raise if an oracle may have seen what a stream forgets, naming all such seeds and streams."""
-    without: dict[str, Forgotten] = {}
-    lacking = Problems()
-    oracles = plan.oracles()
-    # One that several streams and seeds share is looked at once.
-    places: dict[str, tuple[str, int]] = {}
-    for place, name in oracles.items():
-        places.setdefault(name, place)
-    for name, (stream, seed) in places.items():
-        folder = find_shipped(name) or Path(name)
-        lacking.attempt(
-            f"{stream} with seed {seed}",
-            lambda: without.update({name: read_forgotten(folder)}),  # noqa: B023
+def check_oracles(plan: BenchPlan, splits: Splits, problems: Problems) -> None:
+    """Check every oracle against all streams and seeds that it stands for."""
+    places: dict[str, list[tuple[str, int]]] = {}
+    for place, name in plan.oracles().items():
+        places.setdefault(name, []).append(place)
+    for name, own in places.items():
+        problems.attempt(
+            f"oracle {name}",
+            lambda: check_oracle(name, {place: splits[place] for place in own if place in splits}),  # noqa: B023
         )
-    lacking.refuse()
-    others = {seed for (_, seed), name in oracles.items() if seed not in without[name].seeds}
+
+
+def check_oracle(name: str, splits: Splits) -> None:
+    """Raise if an oracle may have seen what is forgotten, naming all such streams and seeds."""
+    without = read_forgotten(find_shipped(name) or Path(name))
     known = [
         f"{stream} with seed {seed} ({count} of {len(split.forget)} items)"
         for (stream, seed), split in splits.items()
-        if (stream, seed) in oracles and (count := without[oracles[stream, seed]].missing(split))
+        if (count := without.missing(split))
     ]
     if known:
-        listed = ", ".join(map(str, sorted(others)))
-        seeds = f"it is no oracle of seed {listed}; " if others else ""
+        others = sorted({seed for _, seed in splits} - set(without.seeds))
+        seeds = f"it is no oracle of seed {', '.join(map(str, others))}; " if others else ""
         raise InputError(
             f"{seeds}it may have been trained on what is to be forgotten: {', '.join(known)}; take "
             "other seeds, or make an oracle with 'tfrnet prepare --without'"

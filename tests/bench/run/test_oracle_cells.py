@@ -13,7 +13,7 @@ from tfrnet.data.protocol import make_split
 from tfrnet.data.tasks import find_task
 from tfrnet.evaluation.bystanders import TEXT, find_bystanders
 from tfrnet_bench.results import read_run
-from tfrnet_bench.run.preflight import check_oracle
+from tfrnet_bench.run.preflight import Problems, check_oracles
 from tfrnet_bench.tables.yardstick_table import yardstick_tables
 
 
@@ -38,7 +38,7 @@ def test_a_cell_tells_of_bystanders_and_its_distance_to_the_oracle(tmp_path, tin
     shutil.copytree(tiny_folder, oracle)
     forgotten_items([0], machine.source, ("boolq",), SIZES).write(oracle)
     plan = make_plan(tiny_folder, streams=("boolq",), methods=("ga",), task_oracle=str(oracle))
-    check_oracle(plan, splits_of(plan, machine.source))
+    refuse_bad_oracles(plan, splits_of(plan, machine.source))
     bench(plan, machine, tmp_path / "out")
     cells = {
         name: json.loads((tmp_path / "out/cells/stream/boolq" / name / "0/result.json").read_text())
@@ -66,15 +66,15 @@ def test_an_oracle_that_may_know_a_stream_is_refused_with_all_such_streams(tmp_p
     plan = make_plan(tiny_folder, streams=("boolq", "openbookqa"), task_oracle=str(tmp_path))
     splits = splits_of(plan, source)
     with pytest.raises(InputError, match="does not say what it was trained without"):
-        check_oracle(plan, splits)
+        refuse_bad_oracles(plan, splits)
     forgotten_items([0], source, ("boolq",), SIZES).write(tmp_path)
     with pytest.raises(InputError, match=r"forgotten: openbookqa with seed 0 \(6 of 6 items\);"):
-        check_oracle(plan, splits)
+        refuse_bad_oracles(plan, splits)
     other = replace(plan, seeds=(1,))
     with pytest.raises(InputError, match="it is no oracle of seed 1; it may have been trained on"):
-        check_oracle(other, splits_of(other, source))
+        refuse_bad_oracles(other, splits_of(other, source))
     with pytest.raises(InputError, match=r"boolq with seed 1 \(\d of 6 items\), openbookqa with"):
-        check_oracle(other, splits_of(other, source))
+        refuse_bad_oracles(other, splits_of(other, source))
 
 
 def test_every_seed_without_its_own_oracle_is_named(tmp_path, tiny_folder):
@@ -88,11 +88,17 @@ def test_every_seed_without_its_own_oracle_is_named(tmp_path, tiny_folder):
     (tmp_path / "oracle-1").mkdir()
     forgotten_items([1], source, ("boolq",), SIZES).write(tmp_path / "oracle-1")
     splits = splits_of(plan, source)
-    with pytest.raises(InputError, match=r"\(1\) boolq with seed 0: .*oracle-0 .*\(2\) .*oracle-2"):
-        check_oracle(plan, splits)
+    with pytest.raises(InputError, match=r"\(1\) oracle .*oracle-0: .*\(2\) .*oracle-2: "):
+        refuse_bad_oracles(plan, splits)
     one = replace(plan, seeds=(1,))
-    check_oracle(one, splits_of(one, source))
+    refuse_bad_oracles(one, splits_of(one, source))
     assert plan.models()[1:] == [str(tmp_path / f"oracle-{seed}") for seed in range(3)]
+
+
+def refuse_bad_oracles(plan, splits):
+    problems = Problems()
+    check_oracles(plan, splits, problems)
+    problems.refuse()
 
 
 def splits_of(plan, source):

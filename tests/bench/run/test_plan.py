@@ -11,6 +11,7 @@ import pytest
 from tests.bench.run.setting import make_machine, make_plan
 from tfrnet.core.errors import InputError
 from tfrnet.method import find_method, method_names
+from tfrnet_bench.constants import TASK_ORACLE
 from tfrnet_bench.run.plan import EXPERIMENTS, BenchPlan, TofuSizes
 from tfrnet_bench.run.preflight import check_everything
 from tfrnet_bench.run.quick import QUICK
@@ -63,6 +64,21 @@ def test_a_method_that_was_never_tuned_runs_with_its_defaults(monkeypatch: pytes
     variants = {cell.variant.label: cell.variant for cell in BenchPlan(("main",)).cells()}
     assert variants["ga"].preset == "default"
     assert variants["npo"].preset == "tuned"
+
+
+def test_every_experiment_has_its_own_oracle_or_none():
+    streams = ("boolq", "arithmetic")
+    plan = BenchPlan(
+        ("main", "lume", "knowundo"),
+        streams=streams,
+        seeds=(3, 4),
+        task_oracle="tasks",
+        knowundo_oracle="{stream}-{seed}",
+    )
+    own = {("knowundo", seed): f"knowundo-{seed}" for seed in (3, 4)}
+    assert plan.oracles() == own | {(s, seed): "tasks" for s in streams for seed in (3, 4)}
+    cells = [cell for cell in plan.cells() if cell.variant.label == TASK_ORACLE]
+    assert {(cell.stream, cell.seed): plan.model_of(cell) for cell in cells} == plan.oracles()
 
 
 def test_checkpoints_are_the_quarters_of_a_stream():

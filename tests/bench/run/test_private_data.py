@@ -52,7 +52,8 @@ def ran(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path) -> tuple[Pa
         sizes=SIZES,
         lume_model=str(tiny_folder),
         knowundo_model=str(tiny_folder),
-        task_oracle=str(folder / "{stream}-oracle"),
+        lume_oracle=str(folder / "lume-oracle"),
+        knowundo_oracle=str(folder / "{stream}-oracle"),
     )
     check_everything(plan, machine.source)
     tally, events = bench(plan, machine, folder / "out")

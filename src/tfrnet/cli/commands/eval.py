@@ -248,6 +248,9 @@ def command(
                 limit=limit,
                 relearn_steps=numbers(relearn_steps, "--relearn-steps", "0,5,10"),
                 relearn_seeds=relearn_seeds,
+                dormant_threshold=method_state.dormant_threshold_of(store)
+                if store and has_mask
+                else AttackOptions.dormant_threshold,
             ),
         )
         for name in ("robustness", "stream"):

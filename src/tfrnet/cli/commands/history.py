@@ -42,9 +42,11 @@ def _line(entry: dict[str, Any]) -> str:
     if entry["kind"] == "rollback":
         return f"{start}rolled back to generation {entry['to']}"
     if entry["kind"] == "repair":
+        gone = entry.get("retired")
         return (
             f"{start}repaired: generation {entry['salvaged']} salvaged, "
             f"{entry['lost_lines']} lines lost, {len(entry['applied'])} requests applied"
+            + (f", guard examples no longer used: {len(gone)}" if gone else "")
         )
     if entry["kind"] == "import":
         return f"{start}imported from an adapter of state {entry['from'][:12]}"
@@ -71,8 +73,9 @@ def _line(entry: dict[str, Any]) -> str:
     if wrong := entry.get("wrong_answers"):
         losses += f", {wrong['examples']} wrong answers named"
     # Methods without a mask have no such figures, and neither have ledgers of before.
-    strength = MaskStrength.recorded(entry.get("mask"))
-    return f"{text}{losses}, mask {strength.change()}" if strength else f"{text}{losses}"
+    if strength := MaskStrength.recorded(entry.get("mask")):
+        losses += f", mask {strength.change()}"
+    return f"{text}{losses} ({entry['reason']})" if entry.get("reason") else f"{text}{losses}"
 
 
 def _loss(entry: dict[str, Any], name: str) -> str:

@@ -260,8 +260,9 @@ def _primary(
     session = open_session(options, SOLO, given, output, may_be_done=True)
     try:
         return open_primary(session, serving, log)
-    except BaseException:
-        session.close()
+    except BaseException as error:
+        # As at the end of a with-block: a new state that nothing was tried on goes.
+        session.__exit__(type(error), error, error.__traceback__)
         raise
 
 
