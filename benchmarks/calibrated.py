@@ -40,6 +40,7 @@ from tfrnet.data.tofu import SIZES, Template, TofuRow, tofu_example, tofu_prompt
 from tfrnet.demo import corpus
 from tfrnet.evaluation.attacking.subject import AttackOptions, Subject
 from tfrnet.evaluation.evaluator import Evaluator
+from tfrnet.evaluation.metrics import requested
 from tfrnet.evaluation.metrics.continual import trade_off
 from tfrnet.evaluation.metrics.fluency import fluency
 from tfrnet.evaluation.privacy import evaluate_privacy
@@ -282,20 +283,20 @@ def honest_scores(points: Sequence[Row], chance: float) -> Row:
     if not later:
         return {}
     before = _mean(first["by_request"])
-    held = _mean(first["heldout"].values())
+    held = [_mean(p["heldout"].values()) for p in points]
     seen = [_mean(p["by_request"][: p["request"]]) for p in later]
     unseen = [p["by_request"][p["request"] :] for p in later]
-    known = max(before - chance, 1e-9)
-    forgetting = max(0.0, _mean(100 * (before - max(f, chance)) / known for f in seen))
-    keeping = _mean(100 * _mean(p["heldout"].values()) / held for p in later)
-    retain = _mean(_mean(p["heldout"].values()) for p in later)
+    # The streams' models know what is to be forgotten.
+    found = requested.honest_scores(before, seen, chance, held[0], held[1:])
+    assert found is not None
+    retain = _mean(held[1:])
     forget = _mean(p["forget"] for p in later)
     last = later[-1]
     nats = [x for part in last["losses"][: last["request"]] for x in part]
     return {
-        "honest": harmonic(forgetting, keeping),
-        "forgetting": forgetting,
-        "keeping": keeping,
+        "honest": found.trade_off,
+        "forgetting": found.forgotten,
+        "keeping": found.kept,
         "seen": seen,
         "not_yet": _mean(_mean(part) for part in unseen if part) if any(unseen) else None,
         "not_yet_before": before,
@@ -306,11 +307,6 @@ def honest_scores(points: Sequence[Row], chance: float) -> Row:
         "nats_largest": max(nats),
         "nats_before": _mean(x for part in first["losses"] for x in part),
     }
-
-
-def harmonic(a: float, b: float) -> float:
-    """Return the harmonic mean."""
-    return 2 * a * b / (a + b) if a + b > 0 else 0.0
 
 
 def _mean(values: Any) -> float:

@@ -15,6 +15,8 @@ _HOMES = {
     "TfrnetError": "tfrnet.core.errors",
     "Outcome": "tfrnet.core.outcome",
     "apply_state": "tfrnet.method_state",
+    "find_config": "tfrnet.method",
+    "method_names": "tfrnet.method",
     "Example": "tfrnet.data.examples",
     "Request": "tfrnet.data.requests",
     "read_requests": "tfrnet.data.requests",
@@ -36,7 +38,9 @@ __all__ = [
     "TfrnetError",
     "__version__",
     "apply_state",
+    "find_config",
     "load_model",
+    "method_names",
     "read_examples",
     "read_requests",
 ]
@@ -46,6 +50,7 @@ if TYPE_CHECKING:
     from tfrnet.core.outcome import Outcome
     from tfrnet.data.examples import Example
     from tfrnet.data.requests import Request, read_examples, read_requests
+    from tfrnet.method import find_config, method_names
     from tfrnet.method_state import apply_state
     from tfrnet.methods.tfr.config import TFRConfig
     from tfrnet.models.load import load_model
@@ -57,3 +62,7 @@ def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'tfrnet' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

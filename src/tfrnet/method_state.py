@@ -47,9 +47,9 @@ def settings_of(manifest: Manifest) -> Settings:
         raise StateError(f"the manifest's config cannot be used: {error}") from None
 
 
-def read_state(store: StateStore, generation: int | None = None) -> State:
-    """Return a generation's state, the current one's by default."""
-    tensors = store.load(generation).tensors()
+def read_state(store: StateStore) -> State:
+    """Return the state of the current generation."""
+    tensors = store.load().tensors()
     state: State = find_method(store.manifest.method).read_state(tensors)
     return state
 

@@ -68,7 +68,7 @@ class Session:
     Creates the state if there is none. An existing one has its own method, config, seed and guard
     examples, and settings given here must agree with it. Without retain data the model's own text
     stands in for them: it is written when the state is made, and the state keeps it. `method` is
-    one of `tfrnet.method.method_names()`; default TFR-Net. `key` is the file of the key that signs
+    one of `tfrnet.method_names()`; default TFR-Net. `key` is the file of the key that signs
     the ledger; default the file named by TFRNET_KEY. `reference` are examples like those of the
     requests that the model never saw, from which calibrated steps take their levels. `holdout` is
     measured at every request and used for nothing else; with `audit` each outcome says in how many

@@ -18,9 +18,10 @@ from typing import Any
 
 import httpx
 import pytest
+from transformers import MambaConfig, MambaForCausalLM
 
 from tests import tiny
-from tests.integration.commands import run_main
+from tests.integration.commands import run_main, write_lines
 from tests.serve.running import Running, in_groups, primary, wait_until
 from tfrnet.cli.commands.serve import _address
 from tfrnet.core.errors import InputError, TfrnetWarning
@@ -208,6 +209,22 @@ def test_a_body_that_hides_its_length_is_limited_too(shared: Running) -> None:
             yield b"x" * 100_000
 
     assert shared.client.post("/v1/completions", content=chunks()).status_code == 413
+
+
+def test_a_service_that_cannot_begin_leaves_no_new_state(
+    tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    model, state = tmp_path / "mamba", tmp_path / "state"
+    config = MambaConfig(
+        vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=1, state_size=4
+    )
+    MambaForCausalLM(config).save_pretrained(model)
+    tokenizer.save_pretrained(model)
+    retain = write_lines(tmp_path / "retain.jsonl", [each.to_dict() for each in tiny.examples(12)])
+    options = ("--model", model, "--state", state, "--retain", retain, "--set", "guard_examples=4")
+    assert run_main(("serve", *options)) == 2
+    assert "cannot answer with a MambaForCausalLM" in capsys.readouterr().err
+    assert not state.exists()
 
 
 def test_unknown_addresses_and_methods(shared: Running) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,6 +20,8 @@ _NOT_OFFERED = (errno.ENOTSUP, errno.EINVAL, errno.ENOTTY)
 # What tells of requests is for its owner alone.
 PRIVATE = 0o600
 PRIVATE_FOLDER = 0o700
+# The permissions of everybody else.
+OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def write(descriptor: int, data: bytes) -> None:

@@ -10,7 +10,6 @@ from tfrnet.core import files
 from tfrnet.core.errors import InputError
 
 _MOST_BYTES = 1 << 16
-_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def named(path: str | Path | None, variable: str) -> Path | None:
@@ -44,7 +43,7 @@ def make_secret(path: Path, what: str, data: bytes) -> None:
 def read_secret(path: Path, what: str, if_read: str) -> bytes:
     """Read a secret key, if nobody but its owner can; `if_read` says what to do if others have."""
     data, mode = _content(path, what)
-    if mode & _OTHERS:
+    if mode & files.OTHERS:
         raise InputError(
             f"{what} {path} is open to others (mode {mode:04o}); 'chmod 600 {path}', and if "
             f"others may have read it, {if_read}"

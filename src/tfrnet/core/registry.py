@@ -1,7 +1,7 @@
 """Plugins: modules found by their place in a package, or by an entry point.
 
-Methods, tasks, attacks and commands are found this way, ours and those of other installed
-packages. Listing names imports none of them.
+Methods, tasks, attacks, export formats and commands are found this way, ours and those of other
+installed packages. Listing names imports none of them.
 """
 
 from __future__ import annotations

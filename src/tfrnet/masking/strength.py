@@ -22,6 +22,11 @@ class MaskStrength:
     changed_50_percent: int
     dormant: int
 
+    @property
+    def capacity(self) -> float:
+        """The share of channels that are not dormant."""
+        return 1 - self.dormant / self.channels
+
     @classmethod
     def of(cls, mask: np.ndarray, dormant_threshold: float) -> MaskStrength:
         """Return the strength of a mask."""

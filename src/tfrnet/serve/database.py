@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import stat
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -63,7 +62,6 @@ _OWNER = "CREATE TABLE IF NOT EXISTS owner (identity TEXT NOT NULL)"
 _COMMANDED = """CREATE TABLE IF NOT EXISTS commanded (
     one INTEGER PRIMARY KEY CHECK (one = 1), generation INTEGER NOT NULL
 )"""
-_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 class Database:
@@ -73,7 +71,7 @@ class Database:
         files.make_folder(path.parent, files.PRIVATE_FOLDER)
         # A folder of the operator's keeps its mode.
         self.folder = path.parent
-        self.is_open_to_others = bool(path.parent.stat().st_mode & _OTHERS)
+        self.is_open_to_others = bool(path.parent.stat().st_mode & files.OTHERS)
         self._lock = threading.RLock()
         self._folder = FolderLock(path.parent)
         try:
@@ -164,5 +162,5 @@ def _make_private(path: Path) -> None:
     """Make the file, and the logs that SQLite puts beside it with the same mode, its owner's."""
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, files.PRIVATE))
     for each in (path, *(path.with_name(f"{path.name}-{log}") for log in ("wal", "shm"))):
-        if each.exists() and each.stat().st_mode & _OTHERS:
+        if each.exists() and each.stat().st_mode & files.OTHERS:
             each.chmod(files.PRIVATE)

@@ -103,14 +103,12 @@ class Queue:
         needs_approval: bool = False,
         most: int = 10_000,
         announce: Callable[[Event], None] = lambda event: None,
-        now: Callable[[], float] = time.time,
     ) -> None:
         self._database = database
         self._vault = vault
         self._needs_approval = needs_approval
         self._most = most
         self._announce = announce
-        self._now = now
 
     def refuse_other_state(self, identity: str, is_its: Callable[[str, Request], bool]) -> None:
         """Raise if the queue was made for another state than the one with this identity.
@@ -171,7 +169,7 @@ class Queue:
         rows = self._database.read(
             "SELECT COUNT(*) AS n FROM requests WHERE state IN ('pending', 'in_progress') "
             "AND due < ?",
-            (self._now(),),
+            (time.time(),),
         )
         return int(rows[0]["n"])
 
@@ -262,7 +260,7 @@ class Queue:
                     submission.digest,
                     self._vault.lock(submission.request.to_dict(), name),
                     len(submission.request.examples),
-                    self._now(),
+                    time.time(),
                     submission.due,
                     json.dumps(submission.callbacks),
                     submission.by,
@@ -285,7 +283,7 @@ class Queue:
                 (
                     "waiting" if self._needs_approval else "not_needed",
                     words,
-                    self._now(),
+                    time.time(),
                     submission.due,
                     submission.by,
                     known.id,
@@ -347,7 +345,7 @@ class Queue:
             "started",
             _TO_DO,
             state="in_progress",
-            started=self._now(),
+            started=time.time(),
             ledger_lines=ledger_lines,
         )
 
@@ -366,7 +364,7 @@ class Queue:
 
     def _end(self, name: str, state: State, condition: str, **changes: Any) -> Entry:
         entry = self._move(
-            name, state, condition, state=state, ended=self._now(), words=None, **changes
+            name, state, condition, state=state, ended=time.time(), words=None, **changes
         )
         self._database.forget_old_pages()
         return entry
@@ -404,7 +402,7 @@ class Queue:
     def _record(
         self, connection: sqlite3.Connection, name: str, event: str, facts: Mapping[str, Any]
     ) -> Event:
-        now = self._now()
+        now = time.time()
         number = connection.execute(
             "INSERT INTO events (request, time, name, facts) VALUES (?, ?, ?, ?)",
             (name, now, event, json.dumps(facts)),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import stat
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tfrnet.core import files
 from tfrnet.core.errors import StateError, TfrnetError
 from tfrnet.state import digest_key, generation_file
 from tfrnet.state.base_model import bare_name, noted_place
@@ -18,8 +18,6 @@ from tfrnet.state.store import StateStore
 
 if TYPE_CHECKING:
     from tfrnet.core.arrays import Arrays
-
-_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def verify(
@@ -94,7 +92,7 @@ def _check_modes(store: StateStore) -> Check:
     opened = []
     for path in paths:
         with suppress(FileNotFoundError):  # removed by another process
-            if path.stat().st_mode & _OTHERS:
+            if path.stat().st_mode & files.OTHERS:
                 opened.append(path)
     if not opened:
         return Check("file modes", True, "for their owner alone")

@@ -9,10 +9,7 @@ from tfrnet.core.errors import InputError
 from tfrnet.evaluation.metrics import knowundo
 from tfrnet.evaluation.metrics.lume import (
     LumeScores,
-    final_score,
     knowledge,
-    lume_scores,
-    membership_score,
     regurgitation,
     task_aggregate,
 )
@@ -27,12 +24,6 @@ def test_regurgitation_is_recall_and_knowledge_is_all_or_nothing():
     assert knowledge(" 1984-12-31", "1984-12-31\n") == 1
     assert knowledge("Madera", "madera") == 1
     assert knowledge("Madera", "Madera.") == 0
-
-
-def test_scores_are_means_of_both_kinds():
-    assert lume_scores([1.0, 0.5], [1, 0, 0, 0]) == LumeScores(0.75, 0.25)
-    with pytest.raises(InputError, match="at least one completion"):
-        lume_scores([], [1])
 
 
 def test_the_aggregate_of_three_tasks_has_twelve_terms():
@@ -53,12 +44,6 @@ def test_the_aggregate_of_three_tasks_has_twelve_terms():
     assert task_aggregate({"a": LumeScores(1, 0)}, {"a": LumeScores(1, 1)}) == 0
     with pytest.raises(InputError, match="the same tasks"):
         task_aggregate(forget, {"Task1": LumeScores(1, 1)})
-
-
-def test_membership_and_the_final_score():
-    assert membership_score(0.5) == 1
-    assert membership_score(0.9) == pytest.approx(membership_score(0.1)) == pytest.approx(0.2)
-    assert final_score(0.6, 0.9, 0.3) == pytest.approx(0.6)
 
 
 def test_success_is_the_mean_share_of_tokens():

@@ -12,10 +12,12 @@ from tfrnet.data.examples import Encoded, Example, encode
 from tfrnet.data.requests import Request
 from tfrnet.masking.digest import model_digest
 from tfrnet.method import find_method
+from tfrnet.methods.o3 import gated_lora
 from tfrnet.methods.o3.config import O3Config
 from tfrnet.methods.o3.method import O3, orthogonality
 from tfrnet.models.forward import answer_logits, collate
 from tfrnet.models.generation import continue_texts
+from tfrnet.models.layers import hidden_after_each
 from tfrnet.models.likelihood import score_answers
 from tfrnet.models.load import LoadedModel
 from tfrnet.models.prompts import rows_answer
@@ -307,15 +309,21 @@ def test_losses_take_the_weight_of_the_prompt(forgot, tokenizer, monkeypatch, si
     assert found == pytest.approx(expected, abs=1e-4)
 
 
-def test_a_prompt_is_weighed_once(tokenizer):
+def test_a_prompt_is_weighed_once(tokenizer, monkeypatch):
     net = _net()
     request = tiny.requests(1, 8)[0]
     net.forget(request)
     group = [encode(Example(FAR, c), tokenizer, 128) for c in ("red", "red 7", "white and", "no")]
-    before = net.effect.detector_passes
+    passes = []
+
+    def counted(*given):
+        passes.append(given)
+        return hidden_after_each(*given)
+
+    monkeypatch.setattr(gated_lora, "hidden_after_each", counted)
     score_answers(net.model, [group], 2)
     score_answers(net.model, [group], 4)
-    assert net.effect.detector_passes == before + 1
+    assert len(passes) == 1
     assert net.effect.detector_seconds > 0
 
 

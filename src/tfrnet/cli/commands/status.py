@@ -97,6 +97,6 @@ def _mask_figures(store: StateStore, strength: MaskStrength | None) -> dict[str,
         "projections": len(store.manifest.channels),
         "suppressed_now": int((store.arrays()["mask"] < 1).sum()),
         "dormant": strength.dormant,
-        "capacity": 1 - strength.dormant / strength.channels,
+        "capacity": strength.capacity,
         "mask": strength.to_dict(),
     }

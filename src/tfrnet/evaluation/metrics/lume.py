@@ -6,9 +6,8 @@ knowledge, 1 for the same words but for capitals. The forget set's count as one 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import fmean
 
 from tfrnet.core.errors import InputError
 from tfrnet.evaluation.metrics.tofu_scores import rouge_l_recall
@@ -32,13 +31,6 @@ def knowledge(target: str, text: str) -> float:
     return float(target.strip().lower() == text.strip().lower())
 
 
-def lume_scores(completions: Sequence[float], answers: Sequence[float]) -> LumeScores:
-    """Return the means of one set."""
-    if not completions or not answers:
-        raise InputError("LUME's scores need at least one completion and one question")
-    return LumeScores(fmean(completions), fmean(answers))
-
-
 def task_aggregate(forget: Mapping[str, LumeScores], retain: Mapping[str, LumeScores]) -> float:
     """Return the harmonic mean over all tasks of what is kept and what is not left.
 
@@ -51,13 +43,3 @@ def task_aggregate(forget: Mapping[str, LumeScores], retain: Mapping[str, LumeSc
     terms = [1 - value for scores in forget.values() for value in vars(scores).values()]
     terms += [value for scores in retain.values() for value in vars(scores).values()]
     return float(hmean(terms))
-
-
-def membership_score(auc: float) -> float:
-    """Return 1 if members cannot be told from others, 0 if they always can, either way."""
-    return 1 - 2 * abs(auc - 0.5)
-
-
-def final_score(aggregate: float, membership: float, mmlu: float) -> float:
-    """Return the mean that SemEval ranked by; MMLU is the average accuracy from 0 to 1."""
-    return fmean([aggregate, membership, mmlu])

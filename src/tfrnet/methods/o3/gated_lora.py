@@ -46,7 +46,6 @@ class GatedLoraEffect(LoraEffect):
         self.settings = settings or DetectorSettings()
         self.batch_size = batch_size
         # The cost of the detector.
-        self.detector_passes = 0
         self.detector_seconds = 0.0
         self._detector: Detector | None = None
         self._recent: list[tuple[Memory, Detector, dict[int, float]]] = []
@@ -141,7 +140,6 @@ class GatedLoraEffect(LoraEffect):
                 self._rows.set(torch.zeros(len(part)), ids.shape[1])
                 states = hidden_after_each(self.model, wanted, ids, mask)
                 found.append(torch.stack([_mean(hidden, pooled) for hidden in states], 1).cpu())
-                self.detector_passes += 1
         finally:
             self._gated = gated
             self._rows.set(None)

@@ -1,6 +1,8 @@
-"""TFR-Net on a live model: the order of the steps of one request, and nothing else.
+"""TFR-Net on a live model: the order of the parts of one request.
 
-examples -> scores -> risk -> trajectory -> suppression -> recovery -> guard -> accept or restore
+examples -> scores -> risk -> trajectory -> step -> guard -> accept or restore
+
+The step moves the mask; the paper's is suppression and then recovery.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The steps that move the mask: select (the paper's), fisher, solve (the default), calibrate."""
+"""The steps that move the mask: select (the paper's), fisher, solve, calibrate (the default)."""

@@ -19,7 +19,7 @@ import torch
 
 from tfrnet.data.examples import Encoded, tokens_apart, with_answer
 from tfrnet.methods.tfr.scoring import ScoreOptions
-from tfrnet.methods.tfr.steps.margins import log_odds
+from tfrnet.methods.tfr.steps.margins import SMALLEST_LOSS, log_odds
 from tfrnet.methods.tfr.steps.neighbours import of_all
 from tfrnet.models.forward import Batch, answer_logits, mean_by_example, token_losses
 
@@ -34,7 +34,6 @@ _SYMBOLS = 16
 _RIVALS = 16
 # Log-odds of a guess among symbols; for a label, those of chance if higher.
 _GUESS = -1.0
-_SMALLEST_LOSS = 1e-6
 
 # A prompt and an answer, which identify an example.
 Key = tuple[tuple[int, ...], tuple[int, ...]]
@@ -216,7 +215,7 @@ def _odds_among(logits: torch.Tensor, answer: torch.Tensor, symbols: Sequence[in
 
 def odds_of(losses: torch.Tensor) -> torch.Tensor:
     """Return log(p / (1 - p)) for p = exp(-loss), also for large losses."""
-    losses = losses.clamp(min=_SMALLEST_LOSS)
+    losses = losses.clamp(min=SMALLEST_LOSS)
     return -(losses + torch.log(-torch.expm1(-losses)))
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 # Smaller losses are rounding errors; here the log-odds are 13.8.
-_SMALLEST_LOSS = 1e-6
+SMALLEST_LOSS = 1e-6
 # From here on the log-odds are the negative loss to the last bit; at 89, exp overflows.
 _LARGE_LOSS = 80.0
 
@@ -138,15 +138,15 @@ def _all_but(tokens: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
 
 def log_odds(losses: torch.Tensor) -> torch.Tensor:
     """Return log(p / (1 - p)) for p = exp(-loss), the geometric mean of the tokens' probability."""
-    near = losses.clamp(_SMALLEST_LOSS, _LARGE_LOSS)
+    near = losses.clamp(SMALLEST_LOSS, _LARGE_LOSS)
     return -torch.log(torch.expm1(near)) - (losses - near).clamp(min=0)
 
 
 def log_odds_gradients(gradients: torch.Tensor, losses: torch.Tensor) -> torch.Tensor:
     """Return the gradients [B, C] of the log-odds from the gradients of the losses [B]."""
-    return gradients / torch.expm1(-losses.clamp(min=_SMALLEST_LOSS)).unsqueeze(1)
+    return gradients / torch.expm1(-losses.clamp(min=SMALLEST_LOSS)).unsqueeze(1)
 
 
 def certainty_weights(losses: torch.Tensor, sharpness: float) -> torch.Tensor:
     """Return (1 - p)^sharpness: the weight of an example, small where the answer is certain."""
-    return (-torch.expm1(-losses.clamp(min=_SMALLEST_LOSS))) ** sharpness
+    return (-torch.expm1(-losses.clamp(min=SMALLEST_LOSS))) ** sharpness
