@@ -18,7 +18,7 @@ import torch
 from tfrnet.methods.tfr.config import TFRConfig
 from tfrnet.methods.tfr.risk import current_risk
 from tfrnet.methods.tfr.state import ChannelState
-from tfrnet.methods.tfr.steps import common, solve
+from tfrnet.methods.tfr.steps import common, solved
 from tfrnet.methods.tfr.steps.common import RiskScores
 from tfrnet.methods.tfr.trajectory import Trajectory, advance
 
@@ -40,7 +40,7 @@ def pool_of(name: str, layout: Sequence[Sequence[Any]]) -> Pool:
 @contextmanager
 def recovering(pool: Pool) -> Iterator[None]:
     """Let an arm decide which channels may be raised, within a `with` block."""
-    with patch.object(solve, "recovery_pool", pool):
+    with patch.object(solved, "recovery_pool", pool):
         yield
 
 

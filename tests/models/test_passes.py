@@ -14,7 +14,7 @@ from tfrnet import TFRConfig, TFRNet
 from tfrnet.core.errors import InputError, TfrnetWarning
 from tfrnet.data.examples import Encoded, Example
 from tfrnet.masking.channels import find_channels
-from tfrnet.masking.mask import ChannelMask, FlattenedBatchError
+from tfrnet.masking.mask import ChannelMask
 from tfrnet.methods.tfr import model as tfr_model
 from tfrnet.methods.tfr import scoring
 from tfrnet.methods.tfr.scoring import ScoreOptions, score_channels
@@ -22,7 +22,7 @@ from tfrnet.models import parts
 from tfrnet.models import passes as module
 from tfrnet.models.checkpointing import checkpointed
 from tfrnet.models.forward import answer_losses, collate, evaluate_losses, frozen
-from tfrnet.models.parts import in_parts
+from tfrnet.models.parts import FlattenedBatchError, in_parts
 from tfrnet.models.passes import Passes, activation_budget, choose_passes, passes_within
 
 LENGTH = 64

@@ -17,8 +17,10 @@ from tfrnet.data.examples import Encoded, Example
 from tfrnet.data.requests import Request
 from tfrnet.masking.mask import ChannelMask
 from tfrnet.methods.tfr.scoring import ExampleGradients, ScoreOptions
-from tfrnet.methods.tfr.steps import calibrate, solve
-from tfrnet.methods.tfr.steps.calibrate import above_note, mixed, shortfall_of
+from tfrnet.methods.tfr.steps import calibration, solved
+from tfrnet.methods.tfr.steps.calibrate import above_note, shortfall_of
+from tfrnet.methods.tfr.steps.calibration import mixed
+from tfrnet.methods.tfr.steps.constraints import RetainConstraints
 from tfrnet.methods.tfr.steps.levels import (
     Form,
     form_of,
@@ -32,7 +34,7 @@ from tfrnet.methods.tfr.steps.neighbours import (
     nearest_to_any,
     prompt_states,
 )
-from tfrnet.methods.tfr.steps.solve import RetainConstraints, SolvedSteps, wanted_falls
+from tfrnet.methods.tfr.steps.solved import SolvedSteps, wanted_falls
 from tfrnet.methods.tfr.trial_model import TrialModel
 
 PROMPT = (9, 8)
@@ -189,7 +191,7 @@ def test_what_earlier_requests_forgot_falls_a_little_in_the_first_step(
     tokenizer, tmp_path, monkeypatch
 ) -> None:
     asked, fallen = [], []
-    real = solve.solved_step
+    real = solved.solved_step
 
     def spy(mask, wanted, *given):
         move = real(mask, wanted, *given)
@@ -198,7 +200,7 @@ def test_what_earlier_requests_forgot_falls_a_little_in_the_first_step(
         fallen.append(float((wanted[-1].gradients @ move).mean()))
         return move
 
-    monkeypatch.setattr(solve, "solved_step", spy)
+    monkeypatch.setattr(solved, "solved_step", spy)
 
     def net(fall: float) -> TFRNet:
         changes = {"guard_relative": 1, "retain_examples": 8, "steps": 6, "step_margin": 3}
@@ -235,13 +237,13 @@ def test_what_earlier_requests_forgot_falls_a_little_in_the_first_step(
 @pytest.mark.parametrize("settings", [PLAIN, TFRConfig.presets()["deep"]], ids=["plain", "deep"])
 def test_where_the_memory_is_full_merged_rows_fall_too(tokenizer, monkeypatch, settings) -> None:
     asked = []
-    real = solve.solved_step
+    real = solved.solved_step
 
     def spy(mask, wanted, *given):
         asked.append(wanted[-1].falls)
         return real(mask, wanted, *given)
 
-    monkeypatch.setattr(solve, "solved_step", spy)
+    monkeypatch.setattr(solved, "solved_step", spy)
     changes = {"guard_relative": 5, "memory_rows": 4, "memory_fall": 0.5, "retain_examples": 8}
     config = TFRConfig.from_dict({**settings, **changes})
     net = TFRNet(tiny.make_trained_model(), tokenizer, RETAIN, config, batch_size=4)
@@ -275,7 +277,7 @@ def test_what_the_model_never_knew_needs_no_step(tokenizer) -> None:
 
 
 def test_where_all_is_unknown_already_nothing_moves(tokenizer, monkeypatch) -> None:
-    monkeypatch.setattr(calibrate, "level_of", lambda *_: 100.0)
+    monkeypatch.setattr(calibration, "level_of", lambda *_: 100.0)
     (outcome,), state = forget(tokenizer)
     assert outcome.reason == UNKNOWN
     assert bool((state.mask == 1).all())

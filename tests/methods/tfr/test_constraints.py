@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from tfrnet.methods.tfr.scoring import ExampleGradients
+from tfrnet.methods.tfr.steps.constraints import RetainConstraints, held_rows
 from tfrnet.methods.tfr.steps.margins import log_odds
-from tfrnet.methods.tfr.steps.solve import RetainConstraints, held_rows
 
 # Probabilities 0.5 and 0.8: odds of 1 and 4, so log-odds of 0 and log 4.
 LOSSES = torch.tensor([math.log(2), -math.log(0.8)], dtype=torch.float64)

@@ -13,7 +13,7 @@ from tfrnet import TFRConfig, TFRNet
 from tfrnet.data.examples import Encoded, Example, encode_all
 from tfrnet.data.requests import Request
 from tfrnet.methods.tfr.scoring import ScoreOptions
-from tfrnet.methods.tfr.steps import calibrate
+from tfrnet.methods.tfr.steps import calibration
 from tfrnet.methods.tfr.steps.levels import (
     Form,
     form_of,
@@ -222,7 +222,7 @@ def test_a_step_sees_every_digit_of_long_numbers_and_leaves_short_ones_as_they_w
 ) -> None:
     torch.set_num_threads(1)  # quicker with so small a model
     # So low that there is something to do: the model knows no numbers.
-    monkeypatch.setattr(calibrate, "level_of", lambda *_: -9.0)
+    monkeypatch.setattr(calibration, "level_of", lambda *_: -9.0)
     masks = []
     quick = {
         "steps": 1,

@@ -7,7 +7,7 @@ from tests import tiny
 from tfrnet.core.guard import GuardLoss, Verdict, guard_limit, judge
 from tfrnet.methods.ga.config import GAConfig
 from tfrnet.methods.tfr.config import TFRConfig
-from tfrnet.methods.tfr.steps import fisher, solve
+from tfrnet.methods.tfr.steps import fisher, solve, solved
 from tfrnet.methods.tfr.steps.common import Candidate
 
 
@@ -82,10 +82,10 @@ def test_a_solved_step_is_shortened_for_the_group_that_allows_least():
     now = judge(BEFORE, GuardLoss(2.0, {"laws": 1.0, "letters": 3.1}), config)
     # Of all 0.2 is left and 0.8 taken, of the laws 0.1 and 0.9, of the letters 0.2 and 0.1.
     tried = judge(BEFORE, GuardLoss(2.8, {"laws": 1.9, "letters": 3.2}), config)
-    assert solve._shorter(now, tried, config) == pytest.approx(0.9 * math.sqrt(0.1 / 0.9))
+    assert solved._shorter(now, tried, config) == pytest.approx(0.9 * math.sqrt(0.1 / 0.9))
     # Without groups the mean alone decides.
     now, tried = (judge(GuardLoss(2.0), GuardLoss(loss), config) for loss in (2.0, 2.8))
-    assert solve._shorter(now, tried, config) == pytest.approx(0.9 * math.sqrt(0.2 / 0.8))
+    assert solved._shorter(now, tried, config) == pytest.approx(0.9 * math.sqrt(0.2 / 0.8))
 
 
 def test_what_is_dear_to_one_group_is_not_cheap():

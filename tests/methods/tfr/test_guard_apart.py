@@ -13,8 +13,8 @@ import torch
 from tests import tiny
 from tfrnet import Session, TFRConfig, TFRNet
 from tfrnet.data.examples import Encoded, Example
-from tfrnet.methods.tfr.steps import solve
-from tfrnet.methods.tfr.steps.calibrate import Calibration
+from tfrnet.methods.tfr.steps import solved
+from tfrnet.methods.tfr.steps.calibration import Calibration
 from tfrnet.methods.tfr.steps.levels import AnswerOdds
 from tfrnet.unlearner import choose_guard
 
@@ -37,12 +37,12 @@ def held(monkeypatch: pytest.MonkeyPatch) -> list[Encoded]:
     """What requests hold in place from now on."""
     found: list[Encoded] = []
 
-    class Spied(solve.Constraints):
+    class Spied(solved.Constraints):
         def __init__(self, state, scores, model, config, **more):
             super().__init__(state, scores, model, config, **more)
             found.extend([*model.examples.retain, *more.get("rivals", ())])
 
-    monkeypatch.setattr(solve, "Constraints", Spied)
+    monkeypatch.setattr(solved, "Constraints", Spied)
     return found
 
 

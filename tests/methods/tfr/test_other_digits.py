@@ -14,7 +14,7 @@ from tfrnet import TFRConfig, TFRNet
 from tfrnet.data.examples import Encoded, Example, encode_all
 from tfrnet.data.requests import Request
 from tfrnet.methods.tfr.scoring import ScoreOptions
-from tfrnet.methods.tfr.steps.calibrate import Calibration, Untouched
+from tfrnet.methods.tfr.steps.calibration import Calibration, Untouched
 from tfrnet.methods.tfr.steps.levels import AnswerOdds, answer_of
 from tfrnet.methods.tfr.steps.symbols import (
     digits_of,

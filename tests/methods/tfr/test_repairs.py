@@ -12,9 +12,10 @@ from tfrnet import TFRConfig, TFRNet
 from tfrnet.core.guard import GuardLoss
 from tfrnet.methods.tfr.scoring import gradients_of
 from tfrnet.methods.tfr.steps import calibrate
-from tfrnet.methods.tfr.steps.calibrate import repair_parts
+from tfrnet.methods.tfr.steps.calibration import repair_parts
+from tfrnet.methods.tfr.steps.constraints import RetainConstraints
 from tfrnet.methods.tfr.steps.margins import log_odds, log_odds_gradients
-from tfrnet.methods.tfr.steps.solve import RetainConstraints, SolvedSteps
+from tfrnet.methods.tfr.steps.solved import SolvedSteps
 from tfrnet.methods.tfr.trial_model import TrialModel
 
 RETAIN = tiny.examples(40, 100)

@@ -11,7 +11,7 @@ from tests import tiny
 from tfrnet import TFRConfig, TFRNet
 from tfrnet.data.examples import Encoded
 from tfrnet.data.requests import Request
-from tfrnet.methods.tfr.steps import calibrate
+from tfrnet.methods.tfr.steps import calibration
 from tfrnet.methods.tfr.trial_model import TrialModel
 from tfrnet.models.forward import evaluate_losses
 from tfrnet.unlearner import Unlearner
@@ -65,7 +65,7 @@ def test_losses_in_a_request_are_those_of_whole_passes(wrong, monkeypatch):
         assert took < sum(tokens) * 2 / 3
         places.append((place, bool((net.mask.values != 1).any())))
 
-    levels, rival_losses = calibrate.estimated_levels, TrialModel.rival_losses
+    levels, rival_losses = calibration.estimated_levels, TrialModel.rival_losses
 
     def spy_levels(forms, rivals, *others):
         check("levels", [rival for own in rivals for rival in own])
@@ -76,7 +76,7 @@ def test_losses_in_a_request_are_those_of_whole_passes(wrong, monkeypatch):
         check("step", rivals)
         return found
 
-    monkeypatch.setattr(calibrate, "estimated_levels", spy_levels)
+    monkeypatch.setattr(calibration, "estimated_levels", spy_levels)
     monkeypatch.setattr(TrialModel, "rival_losses", spy_losses)
     net.forget(Request("a", examples))
     assert places[0] == ("levels", False)

@@ -16,7 +16,7 @@ from tfrnet.methods.tfr.steps.margins import (
     log_odds,
     without_depth,
 )
-from tfrnet.methods.tfr.steps.solve import wanted_falls
+from tfrnet.methods.tfr.steps.solved import wanted_falls
 from tfrnet.methods.tfr.trial_model import TrialModel
 from tfrnet.models.forward import answer_logits, collate, evaluate_losses
 from tfrnet.session import Session

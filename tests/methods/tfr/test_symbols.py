@@ -11,7 +11,7 @@ from tfrnet import TFRConfig, TFRNet
 from tfrnet.data.examples import Encoded, Example
 from tfrnet.data.kinds import kind_of, other_label
 from tfrnet.data.requests import Request
-from tfrnet.methods.tfr.steps.calibrate import Untouched
+from tfrnet.methods.tfr.steps.calibration import Untouched
 from tfrnet.methods.tfr.steps.levels import Form
 from tfrnet.methods.tfr.steps.symbols import with_own_symbols
 

@@ -13,9 +13,9 @@ from tfrnet import TFRConfig, TFRNet
 from tfrnet.data.examples import Encoded, Example, encode_all
 from tfrnet.data.requests import Request
 from tfrnet.methods.tfr.scoring import ExampleGradients, ScoreOptions
-from tfrnet.methods.tfr.steps.calibrate import Calibration, Untouched
+from tfrnet.methods.tfr.steps.calibration import Calibration, Untouched
+from tfrnet.methods.tfr.steps.constraints import RetainConstraints
 from tfrnet.methods.tfr.steps.levels import AnswerOdds, Form, with_rivals
-from tfrnet.methods.tfr.steps.solve import RetainConstraints
 from tfrnet.methods.tfr.steps.written import (
     Beginning,
     Writer,

@@ -13,7 +13,7 @@ from tfrnet import TFRConfig, TFRNet
 from tfrnet.core.errors import InputError
 from tfrnet.data.examples import Encoded, Example
 from tfrnet.data.requests import Request
-from tfrnet.methods.tfr.steps.calibrate import Calibration, Untouched
+from tfrnet.methods.tfr.steps.calibration import Calibration, Untouched
 from tfrnet.methods.tfr.steps.levels import Form, rival_examples, with_wrong_answers
 
 WRONG = ("green", "a red house", "blue")

@@ -29,7 +29,8 @@ from tfrnet.masking.strength import MaskStrength
 from tfrnet.methods.tfr.config import SOLVED, TFRConfig
 from tfrnet.methods.tfr.scoring import ScoreOptions
 from tfrnet.methods.tfr.state import ChannelState
-from tfrnet.methods.tfr.steps.calibrate import Untouched, calibrate_update
+from tfrnet.methods.tfr.steps.calibrate import calibrate_update
+from tfrnet.methods.tfr.steps.calibration import Untouched
 from tfrnet.methods.tfr.steps.common import Candidate, RiskScores, score_risk
 from tfrnet.methods.tfr.steps.fisher import fisher_update
 from tfrnet.methods.tfr.steps.reference import Reference
