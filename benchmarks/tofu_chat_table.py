@@ -10,37 +10,54 @@ from statistics import fmean
 
 from benchmarks.default_table import Row, read_cells
 from benchmarks.neighbours_table import table
-from tfrnet.evaluation.metrics.membership import privleak
+from tfrnet.evaluation.metrics.membership import auc, privleak, reference_score
 from tfrnet.evaluation.metrics.tofu_scores import forget_quality
-from tfrnet.evaluation.privacy import ATTACKS, LEAK_ATTACK
+from tfrnet.evaluation.privacy import ATTACKS, GRADIENT_NORM, LEAK_ATTACK
 from tfrnet.evaluation.tofu import FORGET, SETS
 
+# Where the cells of a forget set are.
+FORGET10, FORGET01 = "tofu-chat", "tofu-chat-01"
 UNTOUCHED, ORACLE = "untouched", "oracle"
 METHODS = (UNTOUCHED, ORACLE, "default", "thorough")
 _SHOWN = {"probability": "p", "rouge": "ROUGE"}
+_OF_TWO = (
+    *((name, figure) for name in ("forget", "retain") for figure in _SHOWN),
+    ("real_authors", "probability"),
+)
 
 
-def rows_of(candidate: str) -> list[Row]:
+def rows_of(candidate: str, file: str = FORGET10) -> list[Row]:
     """Return a candidate's cells, by seed."""
-    return [row for row in read_cells("tofu-chat") if row["candidate"] == candidate]
+    return [row for row in read_cells(file) if row["candidate"] == candidate]
 
 
-def oracle() -> Row:
+def oracle(file: str = FORGET10) -> Row:
     """Return the cell of the model that never saw forget10."""
-    (row,) = rows_of(ORACLE)
+    (row,) = rows_of(ORACLE, file)
     return row
 
 
-def leak(row: Row) -> float:
+def leak(row: Row, file: str = FORGET10) -> float:
     """Return PrivLeak, signed: 0 where forgotten answers look as unseen as to the oracle."""
-    found = privleak(*(each["privacy"]["auc"][LEAK_ATTACK]["value"] for each in (row, oracle())))
+    sides = (row, oracle(file))
+    found = privleak(*(each["privacy"]["auc"][LEAK_ATTACK]["value"] for each in sides))
     assert found.signed is not None
     return found.signed
 
 
-def quality(row: Row) -> float:
+def quality(row: Row, file: str = FORGET10) -> float:
     """Return Forget Quality, a p-value."""
-    return forget_quality(row["truth_ratios"], oracle()["truth_ratios"]).p_value
+    return forget_quality(row["truth_ratios"], oracle(file)["truth_ratios"]).p_value
+
+
+def reference_auc(row: Row, file: str) -> float:
+    """Return the AUC of the attack whose reference model is the oracle."""
+    known = oracle(file)["losses"]
+    members, others = (
+        [reference_score(a, b) for a, b in zip(own, its, strict=True)]
+        for own, its in zip(row["losses"], known, strict=True)
+    )
+    return auc(members, others)
 
 
 def of_set(rows: Sequence[Row], name: str, figure: str) -> float:
@@ -110,5 +127,29 @@ def requests_table() -> str:
     return table(head, lines)
 
 
+def two_authors_table() -> str:
+    """Return a line for each cell of forget01."""
+    lines = []
+    for row in read_cells(FORGET01):
+        asked = "forget_loss_end" in row
+        lines.append(
+            (
+                *(row["candidate"], row["seed"] if asked else ""),
+                *(f"{row['sets'][name][figure]:.2f}" for name, figure in _OF_TWO),
+                *(f"{row['utility']:.2f}", f"{quality(row, FORGET01):.2g}"),
+                *(f"{leak(row, FORGET01):+.0f}", f"{row['privacy']['auc']['loss']['value']:.2f}"),
+                f"{reference_auc(row, FORGET01):.2f}" if "losses" in row else "",
+                f"{row['privacy']['auc'][GRADIENT_NORM]['value']:.2f}" if "losses" in row else "",
+                " ".join(f"{nats:.1f}" for nats in row["forget_loss_end"]) if asked else "",
+                f"x{row['fresh_ratio']:.1f}" if asked else "",
+            )
+        )
+    head = (
+        "model, seed, forget p, forget ROUGE, retain p, retain ROUGE, real authors p, utility, "
+        "Forget Quality, PrivLeak, AUC of LOSS, reference, gradient norm, nats, fresh"
+    )
+    return table(head, lines)
+
+
 if __name__ == "__main__":
-    print(sets_table(), oracle_table(), requests_table(), sep="\n\n")
+    print(sets_table(), oracle_table(), requests_table(), two_authors_table(), sep="\n\n")

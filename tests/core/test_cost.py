@@ -26,8 +26,8 @@ def test_stages_add_up_and_the_total_holds_them():
                 time.sleep(0.03)
         time.sleep(0.02)
     seconds = account.seconds()
-    assert seconds["nap"] == pytest.approx(0.06, abs=0.05)
-    assert seconds["total"] >= seconds["nap"] + 0.02
+    # As it is rounded.
+    assert 0.059 <= seconds["nap"] <= seconds["total"] - 0.019
 
 
 def test_a_stage_that_fails_is_counted_too():

@@ -18,7 +18,7 @@ def command(
     ] = Path("tfrnet-example"),
     as_json: opt.AsJson = False,
 ) -> int:
-    """Write a small example to start from: requests, retain, guard and held-out data.
+    """Write a small example to start from: requests, retain, guard and hold-out data.
 
     README.txt in the folder says what to do with them. No model is needed for this.
     """
