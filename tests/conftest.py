@@ -28,6 +28,12 @@ def _two_threads() -> None:
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
 
 
+@pytest.fixture
+def one_thread(_two_threads: None) -> None:
+    """With so small models two threads would spend their time waiting for each other."""
+    torch.set_num_threads(1)
+
+
 @pytest.fixture(scope="session")
 def tokenizer() -> PreTrainedTokenizerFast:
     return tiny.make_tokenizer()

@@ -36,9 +36,7 @@ MIXED = TFRConfig.paper(guard_examples=6, retain_examples=6, guard_relative=1e-4
 OpenSession = Callable[..., Session]
 
 
-@pytest.fixture(autouse=True)
-def _one_thread(_two_threads: None) -> None:
-    torch.set_num_threads(1)  # quicker with so small a model
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

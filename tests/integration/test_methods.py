@@ -53,9 +53,7 @@ def options(name: str) -> list[str]:
     return ["--method", name, "--preset", PRESETS.get(name, "default"), *given]
 
 
-@pytest.fixture(autouse=True)
-def _one_thread(_two_threads: None) -> None:
-    torch.set_num_threads(1)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.mark.parametrize(

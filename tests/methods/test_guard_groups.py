@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
 from tests import tiny
 from tfrnet.data.examples import Example
@@ -30,9 +29,7 @@ def settings(**changes):
     return tiny.deep(**few | {"hold_guard": False, "guard_relative": 0.7} | changes)
 
 
-@pytest.fixture(autouse=True)
-def _one_thread(_two_threads: None) -> None:
-    torch.set_num_threads(1)  # quicker with so small a model
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

@@ -29,10 +29,7 @@ RETAIN = tiny.examples(24)
 STREAM = tiny.requests(3, size=8)
 
 
-@pytest.fixture(autouse=True)
-def _one_thread(_two_threads: None) -> None:
-    """Two threads would spend their time waiting for each other."""
-    torch.set_num_threads(1)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def make(name: str, trained: str = "lora", model=None, seed: int = 0, batch_size=8, **settings):

@@ -45,9 +45,7 @@ NUMBERS = (
 )
 
 
-@pytest.fixture(autouse=True)
-def _one_thread(_two_threads: None) -> None:
-    torch.set_num_threads(1)  # as the states were made
+pytestmark = pytest.mark.usefixtures("one_thread")  # as the states were made
 
 
 @pytest.fixture(params=CASES)

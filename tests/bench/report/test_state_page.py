@@ -7,7 +7,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-import torch
 
 from tests import tiny
 from tests.bench.report.reading import ReadPage
@@ -174,9 +173,7 @@ def report(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
     return int(caught.value.code or 0)
 
 
-@pytest.fixture(autouse=True)
-def _one_thread(_two_threads: None) -> None:
-    torch.set_num_threads(1)  # quicker with so small a model
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 ANSWERS = [{"prompt": "The box is", "before": " red <b>", "after": " gone"}]

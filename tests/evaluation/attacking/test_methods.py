@@ -42,9 +42,7 @@ VARIANTS = {
 NAMES = ("quantise", "prompts", "few-shot", "insist", "relearn")
 
 
-@pytest.fixture(autouse=True)
-def _one_thread(_two_threads: None) -> None:
-    torch.set_num_threads(1)  # quicker with so small a model
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

@@ -27,9 +27,7 @@ NEW = "guard_apart"
 OLDER = TFRConfig.from_dict(FEW | {NEW: False})
 
 
-@pytest.fixture(autouse=True)
-def _one_thread(_two_threads: None) -> None:
-    torch.set_num_threads(1)  # quicker with so small a model
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What may go wrong around a request of any training method, found in a review."""
+"""What may go wrong around a request of any training method."""
 
 from __future__ import annotations
 
@@ -20,11 +20,7 @@ from tfrnet.session import Session
 from tfrnet.training.optimiser import MasterAdamW
 from tfrnet.training.weights_effect import WeightsEffect
 
-
-@pytest.fixture(autouse=True)
-def _one_thread(_two_threads: None) -> None:
-    """Two threads would spend their time waiting for each other."""
-    torch.set_num_threads(1)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 # What was there before

@@ -1,4 +1,4 @@
-"""Faults that an audit of the methods found, each as it showed itself before it was mended."""
+"""Rules of the methods that were once missed, each as the fault showed itself."""
 
 from __future__ import annotations
 
@@ -16,10 +16,7 @@ from tfrnet.methods.llm_eraser.scores import lowest_by_layer
 from tfrnet.models.forward import answer_logits, collate, token_losses
 from tfrnet.models.layers import decoder_layers, hidden_after
 
-
-@pytest.fixture(autouse=True)
-def _one_thread(_two_threads: None) -> None:
-    torch.set_num_threads(1)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def make_model_that_never_ends():
