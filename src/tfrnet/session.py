@@ -14,7 +14,6 @@ from tfrnet.core.clock import now
 from tfrnet.core.errors import InputError, StateError, TfrnetWarning
 from tfrnet.core.outcome import Outcome
 from tfrnet.core.settings import Settings
-from tfrnet.core.signing import named_key
 from tfrnet.core.stage import Report
 from tfrnet.core.team import SOLO, Team
 from tfrnet.core.versions import versions
@@ -45,8 +44,7 @@ from tfrnet.state.digests import (
 )
 from tfrnet.state.manifest import Manifest
 from tfrnet.state.new_state import NewState
-from tfrnet.state.signer import Signer
-from tfrnet.state.store import DEFAULT_KEEP, StateStore
+from tfrnet.state.store import DEFAULT_KEEP, StateStore, open_or_place
 from tfrnet.unlearner import Unlearner
 
 if TYPE_CHECKING:
@@ -347,20 +345,17 @@ def _opened(
     state: str | Path | StateStore | NewState, key: str | Path | None
 ) -> tuple[Path, StateStore | None, NewState | None]:
     """Return a state's folder and the state itself, open for writing, or the place for it."""
-    if isinstance(state, StateStore):
-        if not state.is_writable:
-            raise StateError(f"state {state.layout.folder} must be opened for writing first")
-        return state.layout.folder, state, None
+    if isinstance(state, (str, Path)):
+        state = open_or_place(Path(state), key)
+        for repair in state.repairs if isinstance(state, StateStore) else ():
+            folder = state.layout.folder
+            warnings.warn(f"repaired {folder}: {repair}", TfrnetWarning, stacklevel=3)
+    folder = state.layout.folder
     if isinstance(state, NewState):
-        return state.layout.folder, None, state
-    folder = Path(state)
-    if not StateStore.exists(folder):
-        Signer(folder, named_key(key)).check("")
-        return folder, None, NewState(folder)
-    store = StateStore.open(folder, write=True, key=key)
-    for repair in store.repairs:
-        warnings.warn(f"repaired {folder}: {repair}", TfrnetWarning, stacklevel=3)
-    return folder, store, None
+        return folder, None, state
+    if not state.is_writable:
+        raise StateError(f"state {folder} must be opened for writing first")
+    return folder, state, None
 
 
 @dataclass(frozen=True)

@@ -155,18 +155,12 @@ def _about_own_text(session: Session, retain: Sequence[Example] | None) -> Itera
 
 def _open_state(folder: Path, key: Path | None, output: Output) -> StateStore | NewState:
     """Open a state for writing, or a place for it: locked, also while the model loads."""
-    from tfrnet.core.signing import named_key
-    from tfrnet.state.new_state import NewState
-    from tfrnet.state.signer import Signer
-    from tfrnet.state.store import StateStore
+    from tfrnet.state.store import StateStore, open_or_place
 
-    if not StateStore.exists(folder):
-        Signer(folder, named_key(key)).check("")
-        return NewState(folder)
-    store = StateStore.open(folder, write=True, key=key)
-    for repair in store.repairs:
+    found = open_or_place(folder, key)
+    for repair in found.repairs if isinstance(found, StateStore) else ():
         output.note(f"repaired {folder}: {repair}")
-    return store
+    return found
 
 
 def _check_state(

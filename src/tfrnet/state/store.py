@@ -260,6 +260,14 @@ class StateStore(StateReader):
             files.remove(self.layout.generation(number))
 
 
+def open_or_place(folder: Path, key: str | Path | None = None) -> StateStore | NewState:
+    """Return a state, open for writing, or the place for one; both are locked."""
+    if StateStore.exists(folder):
+        return StateStore.open(folder, write=True, key=key)
+    Signer(folder, named_key(key)).check("")
+    return NewState(folder)
+
+
 def _named(record: Mapping[str, Any]) -> str:
     """Return what a user would call the event that a line tells of."""
     if "id" in record:
