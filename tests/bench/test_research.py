@@ -36,6 +36,7 @@ OWN_PAGE = {
     "paper-map.jsonl",
     "private.jsonl",
     "repair.jsonl",
+    "tofu-chat-01.jsonl",
     "tofu-chat.jsonl",
     "tuned-rivals.jsonl",
     "witness.jsonl",

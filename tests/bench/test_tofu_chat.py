@@ -6,7 +6,11 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 
+import pytest
+
 from benchmarks import tofu_chat_table as tables
+from benchmarks.default_table import read_cells
+from tfrnet.core.guard import guard_limit
 from tfrnet.methods.tfr.config import TFRConfig
 
 PAGE = (Path(__file__).parents[2] / "benchmarks" / "notebook" / "tofu-chat.md").read_text()
@@ -18,6 +22,7 @@ def test_the_tables_are_those_of_the_cells() -> None:
     assert tables.sets_table() in PAGE
     assert tables.oracle_table() in PAGE
     assert tables.requests_table() in PAGE
+    assert tables.two_authors_table() in PAGE
 
 
 def test_the_cells_are_whole_streams_in_the_chat_form_on_reporting_seeds() -> None:
@@ -57,6 +62,24 @@ def test_a_retrained_model_finds_them_less_likely() -> None:
     for row in (*DEFAULT, *THOROUGH):
         after = [outcome["forget_loss_after"] for outcome in row["outcomes"]]
         assert fmean(after) < fmean(losses)
+
+
+def test_of_two_authors_the_default_leaves_most() -> None:
+    known, never, default, simnpo, npo = read_cells(tables.FORGET01)
+    assert [o["attempts"] for o in default["outcomes"]] == [12, 11]
+    assert [o["reason"] for o in default["outcomes"]] == [
+        f"{above} of 20 examples above their level" for above in (20, 19)
+    ]
+    limit = guard_limit(default["outcomes"][0]["guard_loss_before"], 0.05, 0.02)
+    assert default["outcomes"][0]["guard_loss_after"] == pytest.approx(limit, abs=1e-3)
+    lost = [
+        1 - r["sets"]["retain"]["probability"] / known["sets"]["retain"]["probability"]
+        for r in (default, simnpo, npo)
+    ]
+    assert lost == pytest.approx([0.04, 1 / 8, 0.22], abs=0.01)
+    for row in (simnpo, npo):
+        assert row["sets"]["forget"]["probability"] < never["sets"]["forget"]["probability"]
+        assert tables.leak(row, tables.FORGET01) > 0
 
 
 def test_earlier_authors_come_back_further() -> None:
