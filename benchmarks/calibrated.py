@@ -295,7 +295,8 @@ def honest_scores(points: Sequence[Row], chance: float) -> Row:
     nats = [x for part in last["losses"][: last["request"]] for x in part]
     return {
         "honest": found.trade_off,
-        "forgetting": found.forgotten,
+        # No less than nothing: a retrained model may know more than the one before.
+        "forgetting": max(found.forgotten, 0.0),
         "keeping": found.kept,
         "seen": seen,
         "not_yet": _mean(_mean(part) for part in unseen if part) if any(unseen) else None,

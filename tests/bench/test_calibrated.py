@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, harmonic_mean
 from typing import Any
 
 import pytest
 
-from benchmarks.calibrated import harmonic, honest_scores, method_of
+from benchmarks.calibrated import honest_scores, method_of
 from tests.methods.tfr.plain import PLAIN
 from tfrnet import TFRConfig
 from tfrnet_bench.constants import FIRST_TUNING_SEED
@@ -104,7 +104,7 @@ def test_scores_count_requested_items_only():
     scores = honest_scores(points, 25.0)
     assert scores["forgetting"] == pytest.approx(100 * 50 / 75)
     assert scores["keeping"] == 75
-    assert scores["honest"] == pytest.approx(harmonic(100 * 50 / 75, 75))
+    assert scores["honest"] == pytest.approx(harmonic_mean([100 * 50 / 75, 75]))
     assert scores["not_yet"] == 100
     assert scores["nats_after"] == 3
 

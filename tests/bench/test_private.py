@@ -95,7 +95,7 @@ def test_a_retrained_model_is_as_told():
     assert said == {4}
     apart = [nats("lume", ours, lambda place: place != 4) for ours in (True, False)]
     edges = [f"{edge(own):.1f}" for own in apart for edge in (min, max)]
-    assert "ends at {} to {} nats, where that model has {} to {}".format(*edges) in TEXT
+    assert "answers end at {} to {} nats, where that model has {} to {}".format(*edges) in TEXT
     (row,) = (row for row in private_tables()[0].rows if row[:2] == ["LUME", "*a retrained model*"])
     assert f"{row[4]} % of LUME is all there is to forget" in TEXT
 

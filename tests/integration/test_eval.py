@@ -113,7 +113,7 @@ def test_split_as_json(tfrnet: Tfrnet, data: Path, tmp_path: Path) -> None:
         (["--task", "boolq", "--source", "web"], "unknown source 'web'"),
         (
             ["--task", "boolq", "--source", "generated"],
-            "cannot be generated, as only arithmetic can; use --source folder or hub",
+            "source generated reads nothing from the data folder",
         ),
         (["--task", "boolq", "--data-dir", "nowhere"], "the data folder nowhere does not exist"),
         ([], "--task"),

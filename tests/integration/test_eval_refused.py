@@ -43,7 +43,7 @@ pytestmark = pytest.mark.usefixtures("cache")
         (["--tasks", "boolq", "--max-length", 3], "--max-length"),
         (["--tasks", "boolq", "--batch-size", 0], "--batch-size"),
         (["--tasks", "boolq", "--source", "web"], "unknown source 'web'"),
-        (["--tasks", "boolq", "--source", "generated"], "boolq is needed and cannot be generated"),
+        (["--tasks", "boolq", "--source", "generated"], "leave out --source or --data-dir"),
         (["--tasks", "boolq", "--generation", 1], "--generation needs --state"),
         (["--tasks", "boolq", "--state", "no-state"], "holds no state"),
         (["--tasks", "boolq", "--split", "no-split"], "'tfrnet split --task boolq --out no-split'"),
