@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 Truncation = Literal["passage_left", "lm_eval"]
 
+# A text of no more tokens after the first says too little to be compared as a whole.
+_FEW = 2
+
 
 @dataclass(frozen=True)
 class Example:
@@ -70,6 +73,11 @@ class Encoded:
     def answer_length(self) -> int:
         """Number of answer tokens."""
         return len(self.ids) - self.answer_start
+
+    @property
+    def is_passage(self) -> bool:
+        """Whether this is a text without a prompt, and more than a few tokens."""
+        return self.answer_start == 1 and self.answer_length > _FEW
 
 
 def encode(

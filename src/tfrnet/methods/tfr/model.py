@@ -33,6 +33,7 @@ from tfrnet.methods.tfr.steps.calibrate import calibrate_update
 from tfrnet.methods.tfr.steps.calibration import Untouched
 from tfrnet.methods.tfr.steps.common import Candidate, RiskScores, score_risk
 from tfrnet.methods.tfr.steps.fisher import fisher_update
+from tfrnet.methods.tfr.steps.passages import PassageReader
 from tfrnet.methods.tfr.steps.reference import Reference
 from tfrnet.methods.tfr.steps.select import select_update
 from tfrnet.methods.tfr.steps.solve import solve_update
@@ -96,6 +97,7 @@ class TFRNet(Unlearner[ChannelState]):
         self._parted: tuple[list[Encoded], list[Encoded]] | None = None
         super().__init__(model, tokenizer, retain, config, **options)
         self._untouched: Untouched | None = None
+        self._passage_reader = PassageReader(model, tokenizer, self._losses)
         self._request: Request
         self._reference: Reference | None = None
         if self.passes.compiled:
@@ -241,7 +243,8 @@ class TFRNet(Unlearner[ChannelState]):
             order = seeded_order(len(known), "retain", self.seed, self.requests_seen)
             writer = Writer(self.model, self.tokenizer, self._options)
             calibration = self._untouched.calibrate(
-                *(self.model, forget, order, self._losses, self._options, config, writer, say),
+                *(self.model, forget, order, self._losses, self._options, config, writer),
+                *(self._passage_reader, say),
                 reference=self._reference,
                 wrong=self._wrong_answers(self._request) if config.use_wrong_answers else None,
             )

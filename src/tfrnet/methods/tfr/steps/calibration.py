@@ -5,7 +5,6 @@ All of it is what the untouched model says.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -38,6 +37,7 @@ from tfrnet.methods.tfr.steps.neighbours import (
     prompt_states,
     ranked,
 )
+from tfrnet.methods.tfr.steps.passages import PassageReader
 from tfrnet.methods.tfr.steps.reference import Reference
 from tfrnet.methods.tfr.steps.symbols import untold_numbers, with_every_digit, with_own_symbols
 from tfrnet.methods.tfr.steps.written import Writer, answers_in
@@ -140,6 +140,7 @@ class Untouched:
         options: ScoreOptions,
         config: TFRConfig,
         writer: Writer,
+        passage_reader: PassageReader,
         say: Report,
         reference: Reference | None = None,
         wrong: Sequence[Sequence[Encoded]] | None = None,
@@ -147,7 +148,8 @@ class Untouched:
         """Calibrate a request on the same model; `order` is a random order of retain examples.
 
         Levels are those of reference examples, or else estimated from other answers: from the
-        `wrong` ones that an example names, if it names some.
+        `wrong` ones that an example names, if it names some. Those of passages, which have no
+        other answers, are estimated token by token.
         """
         states = prompt_states(model, forget, options)
         cosines = likeness(states, self.states)
@@ -171,10 +173,18 @@ class Untouched:
             key_of(example): Goal(form, level)
             for example, form, level in zip(forget, forms, levels, strict=True)
         }
+        if reference is None:
+            passages = [
+                example
+                for example, form in zip(forget, forms, strict=True)
+                if example.is_passage and not form.symbols and not form.named
+            ]
+            known = passage_reader.goals(passages, options)
+            goals |= zip(map(key_of, passages), known, strict=True)
         odds = AnswerOdds(goals)
         found = odds.measured(model, forget, options)
         # If the request's own losses are not finite, that is said in the end.
-        if bool(found.isfinite().all()) and not all(map(math.isfinite, levels)):
+        if bool(found.isfinite().all()) and not bool(odds.targets(forget).isfinite().all()):
             raise InputError(
                 "the loss of other answers to the request's prompts is not finite, so nothing was "
                 f"changed; {OVERFLOW_HINT}"

@@ -45,7 +45,8 @@ class Form:
 
     `named` are the prompt with wrong answers that the example itself names; they take the place of
     rivals. Where every digit of an answer counts, `digits` are the symbols that are digits, and
-    `start` is what most other answers begin with too: its digits are no secret.
+    `start` is what most other answers begin with too: its digits are no secret. Of a passage only
+    the tokens at the places `by_heart` count.
     """
 
     symbols: tuple[int, ...]
@@ -53,6 +54,7 @@ class Form:
     named: tuple[Encoded, ...] = ()
     digits: tuple[int, ...] = ()
     start: tuple[int, ...] = ()
+    by_heart: tuple[int, ...] = ()
 
     def counted(self, answer: Sequence[int]) -> list[int]:
         """Return the places of the digits that count; none where only the weakest symbol does."""
@@ -142,7 +144,7 @@ class AnswerOdds:
     """The objective that calibrated steps lower: the log-odds of every answer of a request.
 
     For symbols they are taken at the weakest token, among the symbols, or at every digit, among the
-    digits; otherwise per token.
+    digits; otherwise per token, of a passage per token that is known by heart.
     """
 
     def __init__(self, goals: Mapping[Key, Goal]) -> None:
@@ -159,13 +161,21 @@ class AnswerOdds:
     def values(self, model: PreTrainedModel, batch: Batch) -> torch.Tensor:
         """Return the log-odds of each answer. [B]."""
         logits = answer_logits(model, batch)
-        means = mean_by_example(token_losses(logits, batch.targets), batch)
-        answers = torch.split(batch.targets.cpu(), batch.answer_tokens.tolist())
-        parts = torch.split(logits, batch.answer_tokens.tolist())
+        losses = token_losses(logits, batch.targets)
+        means = mean_by_example(losses, batch)
+        answers, parts, by_token = (
+            torch.split(each, batch.answer_tokens.tolist())
+            for each in (batch.targets.cpu(), logits, losses)
+        )
         found = []
-        for prompt, answer, part, mean in zip(batch.prompts, answers, parts, means, strict=True):
+        for prompt, answer, part, own, mean in zip(
+            batch.prompts, answers, parts, by_token, means, strict=True
+        ):
             form = self._goals[prompt, tuple(answer.tolist())].form
-            found.append(symbol_odds(part, answer, form) if form.symbols else odds_of(mean))
+            if form.symbols:
+                found.append(symbol_odds(part, answer, form))
+            else:
+                found.append(odds_of(own[list(form.by_heart)].mean() if form.by_heart else mean))
         return torch.stack(found)
 
     @torch.no_grad()

@@ -23,16 +23,18 @@ if TYPE_CHECKING:
 def prompt_states(
     model: PreTrainedModel, examples: Sequence[Encoded], options: ScoreOptions
 ) -> torch.Tensor:
-    """Return the middle layer's output where each answer begins, on the CPU. [n, D]."""
+    """Return the middle layer's output where each answer begins, on the CPU. [n, D].
+
+    A passage has no prompt, so that its mean over the whole text stands for it.
+    """
     middle, whole = _middle_layer(model), options.team.in_lockstep
-    # What follows the prompt does not change them.
-    prompts = [Encoded(each.ids[: each.answer_start + 1], each.answer_start) for each in examples]
+    prompts = [each if each.is_passage else _prompt_alone(each) for each in examples]
 
     def states_of(batch: Batch) -> Tensors:
         (states,) = hidden_after_each(
             model, [middle], batch.input_ids, batch.attention_mask, to_the_end=whole
         )
-        return (_where_answers_begin(states, batch),)
+        return (_where_answers_are_predicted(states, batch),)
 
     (states,) = of_all(model, prompts, options, states_of)
     return states
@@ -43,9 +45,14 @@ def _middle_layer(model: PreTrainedModel) -> nn.Module:
     return layers[(len(layers) - 1) // 2]
 
 
-def _where_answers_begin(states: torch.Tensor, batch: Batch) -> torch.Tensor:
-    ends = torch.tensor([len(prompt) - 1 for prompt in batch.prompts])
-    return states.float().cpu()[torch.arange(batch.size), ends]
+def _prompt_alone(example: Encoded) -> Encoded:
+    # What follows does not change the state at its end, where the first token is predicted.
+    return Encoded(example.ids[: example.answer_start + 1], example.answer_start)
+
+
+def _where_answers_are_predicted(states: torch.Tensor, batch: Batch) -> torch.Tensor:
+    rows = states.float().cpu()[batch.rows.cpu(), batch.columns.cpu()]
+    return torch.stack([part.mean(0) for part in torch.split(rows, batch.answer_tokens.tolist())])
 
 
 def of_all(
