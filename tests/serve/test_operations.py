@@ -508,6 +508,22 @@ def test_a_command_runs_after_every_commit(tmp_path: Path, tokenizer) -> None:
     ).items()
 
 
+@pytest.mark.parametrize(
+    ("command", "message"), [("sh 'open", "No closing quotation"), ("  ", "is empty")]
+)
+def test_a_wrong_command_leaves_no_queue_behind(
+    tmp_path: Path, tokenizer, command: str, message: str
+) -> None:
+    """The state that was made for it is taken back, so that a queue would be another one's."""
+    options = ServiceOptions(on_commit=command)
+    with (
+        pytest.raises(InputError, match=f"--on-commit .*{message}"),
+        primary(tmp_path / "state", tokenizer, options),
+    ):
+        pass
+    assert list(tmp_path.glob("**/queue.sqlite")) == []
+
+
 def test_a_command_that_a_crash_kept_from_running_runs_at_the_next_start(
     tmp_path: Path, tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

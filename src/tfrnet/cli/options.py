@@ -80,9 +80,9 @@ RetireGuard = Annotated[
     int,
     typer.Option(
         min=0,
-        help="Number of its first guard examples that the state is to do without, as when one of "
-        "them is to be forgotten and is no longer in the data. It counts all so far, so the same "
-        "command goes on. At least half must be left.",
+        help="How many of the state's original guard examples have been taken out of the data so "
+        "far, in all: for when one of them must be forgotten itself. Take out its line and give "
+        "the new total; the same command can be repeated. At least half must be left.",
     ),
 ]
 Reference = Annotated[

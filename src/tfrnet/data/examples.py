@@ -76,7 +76,7 @@ class Encoded:
 
     @property
     def is_passage(self) -> bool:
-        """Whether this is a text without a prompt, and more than a few tokens."""
+        """Whether all but the first token is to be predicted, and that is more than a few."""
         return self.answer_start == 1 and self.answer_length > _FEW
 
 

@@ -11,8 +11,8 @@ from tfrnet.data.requests import Request
 from tfrnet.data.words import sentence_ends, word_ends
 
 DEFAULT_WORDS = 40
-# So much of the piece before is the prompt of the next.
-_PROMPT_WORDS = 12
+# So much of the piece before stands at the beginning of the next.
+_OVERLAP = 12
 
 
 def pieces(text: str, most_words: int = DEFAULT_WORDS) -> list[str]:
@@ -40,25 +40,18 @@ def _cuts(text: str, most_words: int) -> list[int]:
 
 
 def cut_passage(text: str, most_words: int = DEFAULT_WORDS) -> list[Example]:
-    """Return a passage as examples: its beginning, and each piece after the end of the one before.
+    """Return a passage as texts, each beginning with the end of the one before.
 
     So neither the beginning nor any place in the middle leads on to the rest.
     """
     cuts = [0, *_cuts(text, most_words)]
-    before = text[: cuts[1]].strip()
-    examples = [Example("", before, is_text=True)]
-    for start, end in pairwise(cuts[1:]):
-        piece = text[start:end]
-        said = piece.strip()
-        # Lines and paragraphs stay apart as they are in the text.
-        space = piece[: len(piece) - len(said)]
-        examples.append(
-            Example(_end(before), said)
-            if space == " "
-            else Example(_end(before), space + said, join="")
-        )
-        before = said
-    return examples
+    found = []
+    before = 0
+    for start, end in pairwise(cuts):
+        begin = start - len(_end(text[before:start]))
+        found.append(Example("", text[begin:end].strip(), is_text=True))
+        before = start
+    return found
 
 
 def cut_request(request: Request, most_words: int = DEFAULT_WORDS) -> Request:
@@ -72,4 +65,4 @@ def cut_request(request: Request, most_words: int = DEFAULT_WORDS) -> Request:
 
 def _end(text: str) -> str:
     ends = word_ends(text)
-    return text[ends[-_PROMPT_WORDS - 1] :].strip() if len(ends) > _PROMPT_WORDS else text
+    return text[ends[-_OVERLAP - 1] :].strip() if len(ends) > _OVERLAP else text

@@ -12,6 +12,17 @@ from pathlib import Path
 from tfrnet.core.errors import InputError
 
 
+def command_words(command: str) -> list[str]:
+    """Return the words of a command, as a shell splits them."""
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise InputError(f"--on-commit is not a command: {error}") from None
+    if not words:
+        raise InputError("--on-commit is empty")
+    return words
+
+
 class OnCommit:
     """Runs a command for the newest generation, one at a time; what it missed it makes up for.
 
@@ -19,12 +30,7 @@ class OnCommit:
     """
 
     def __init__(self, command: str, state: Path, said: Callable[[int, int], None]) -> None:
-        try:
-            self._words = shlex.split(command)
-        except ValueError as error:
-            raise InputError(f"--on-commit is not a command: {error}") from None
-        if not self._words:
-            raise InputError("--on-commit is empty")
+        self._words = command_words(command)
         self._state = state
         self._said = said
         self._newest: int | None = None

@@ -26,7 +26,7 @@ from tfrnet.serve.intake import Intake
 from tfrnet.serve.log import Log
 from tfrnet.serve.metrics import Metrics
 from tfrnet.serve.news import News
-from tfrnet.serve.on_commit import OnCommit
+from tfrnet.serve.on_commit import OnCommit, command_words
 from tfrnet.serve.problems import Problem
 from tfrnet.serve.queue import STATES, Event, Queue
 from tfrnet.serve.tokens import TokenFile
@@ -160,6 +160,9 @@ class Primary:
         options = service.options
         self._service = service
         self.session = session
+        if options.on_commit:
+            # Before the queue is bound to a state that would then be taken back.
+            command_words(options.on_commit)
         # The same queue however the state is spelled.
         folder = options.queue_folder or Path(f"{service.folder.resolve()}-service")
         self._database = Database(folder / "queue.sqlite")

@@ -31,8 +31,8 @@ def command(
 ) -> int:
     """Cut a passage to forget into pieces, at the ends of sentences.
 
-    Each piece becomes an example: the first as a plain text, each other one as the answer to the
-    end of the piece before. Of a file of requests only long plain texts are cut.
+    Each piece becomes a plain text that begins with the last words of the piece before. Of a file
+    of requests only long plain texts are cut.
     """
     output = Output(as_json)
     if out.exists():

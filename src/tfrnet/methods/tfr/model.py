@@ -97,7 +97,7 @@ class TFRNet(Unlearner[ChannelState]):
         self._parted: tuple[list[Encoded], list[Encoded]] | None = None
         super().__init__(model, tokenizer, retain, config, **options)
         self._untouched: Untouched | None = None
-        self._passage_reader = PassageReader(model, tokenizer, self._losses)
+        self._passage_reader = PassageReader(model, tokenizer)
         self._request: Request
         self._reference: Reference | None = None
         if self.passes.compiled:

@@ -153,7 +153,14 @@ class Untouched:
         """
         states = prompt_states(model, forget, options)
         cosines = likeness(states, self.states)
-        forms, written, renumbered = self._compared(forget, states, cosines, config, writer, say)
+        # There are no other answers to a passage: it has no prompt.
+        prompted = [place for place, each in enumerate(forget) if not each.is_passage]
+        compared, written, renumbered = self._compared(
+            *([forget[i] for i in prompted], states[prompted], cosines[prompted]),
+            *(config, writer, say),
+        )
+        of_place = dict(zip(prompted, compared, strict=True))
+        forms = [of_place.get(place, Form(())) for place in range(len(forget))]
         siblings = [*written, *renumbered]
         if wrong is not None:
             forms = with_wrong_answers(forms, forget, wrong)
@@ -177,17 +184,17 @@ class Untouched:
             passages = [
                 example
                 for example, form in zip(forget, forms, strict=True)
-                if example.is_passage and not form.symbols and not form.named
+                if example.is_passage and not form.named
             ]
-            known = passage_reader.goals(passages, options)
+            known = passage_reader.goals(passages, losses, options)
             goals |= zip(map(key_of, passages), known, strict=True)
         odds = AnswerOdds(goals)
         found = odds.measured(model, forget, options)
         # If the request's own losses are not finite, that is said in the end.
         if bool(found.isfinite().all()) and not bool(odds.targets(forget).isfinite().all()):
             raise InputError(
-                "the loss of other answers to the request's prompts is not finite, so nothing was "
-                f"changed; {OVERFLOW_HINT}"
+                "the loss of other answers to the request's prompts, or of parts of its passages, "
+                f"is not finite, so nothing was changed; {OVERFLOW_HINT}"
             )
         held = []
         if config.hold_rivals:
@@ -226,6 +233,8 @@ class Untouched:
         say: Report,
     ) -> tuple[list[Form], list[Encoded], list[Encoded]]:
         """Return what each answer is compared with, the siblings written for that, and numbers."""
+        if not forget:
+            return [], [], []
         places = ranked(cosines).tolist()
         forms = [
             form_of(example, [self.retain[i] for i in near])

@@ -25,10 +25,13 @@ def prompt_states(
 ) -> torch.Tensor:
     """Return the middle layer's output where each answer begins, on the CPU. [n, D].
 
-    A passage has no prompt, so that its mean over the whole text stands for it.
+    A passage has no prompt, so that its mean over the whole text stands for it. The first token is
+    left out: in many models its state is huge, whatever the text.
     """
     middle, whole = _middle_layer(model), options.team.in_lockstep
-    prompts = [each if each.is_passage else _prompt_alone(each) for each in examples]
+    prompts = [
+        Encoded(each.ids, 2) if each.is_passage else _prompt_alone(each) for each in examples
+    ]
 
     def states_of(batch: Batch) -> Tensors:
         (states,) = hidden_after_each(
