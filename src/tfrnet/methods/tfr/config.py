@@ -307,7 +307,8 @@ class CalibrateSettings(Settings):
     level_quantile: float = option(
         0.3,
         "an answer is lowered to this quantile of the losses of other answers to its prompt, or of "
-        "the nearest reference examples if there are such; 0 is the most likely of them",
+        "the nearest reference examples if there are such; 0 is the most likely of them. Without "
+        "reference examples it does not act on passages, whose tokens have levels of their own",
         0,
         1,
     )
