@@ -16,8 +16,8 @@ from tfrnet_bench.tables.table import Table
 
 Row = dict[str, Any]
 ROOT = Path(__file__).parent
-LINES = ROOT / "results" / "research" / "passages.jsonl"
-CONTEXTS = ROOT / "results" / "research" / "passage-contexts.json"
+LINES = ROOT / "results" / "passages" / "runs.jsonl"
+CONTEXTS = ROOT / "results" / "passages" / "contexts.json"
 PAGE = ROOT / "notebook" / "passages.md"
 _NAMES = {
     "default": "**TFR-Net (default)**",
