@@ -5,7 +5,7 @@ All of it is what the untouched model says.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -37,7 +37,7 @@ from tfrnet.methods.tfr.steps.neighbours import (
     prompt_states,
     ranked,
 )
-from tfrnet.methods.tfr.steps.passages import PassageReader
+from tfrnet.methods.tfr.steps.passages import Losses, PassageReader
 from tfrnet.methods.tfr.steps.reference import Reference
 from tfrnet.methods.tfr.steps.symbols import untold_numbers, with_every_digit, with_own_symbols
 from tfrnet.methods.tfr.steps.written import Writer, answers_in
@@ -45,8 +45,6 @@ from tfrnet.models.forward import fitting_length
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
-
-Losses = Callable[[list[Encoded]], torch.Tensor]
 
 # A sibling that has become less likely by more nats than this, in all, may have been forgotten. A
 # number is so already when its weakest digit is a guess.
