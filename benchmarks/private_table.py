@@ -1,7 +1,7 @@
 """The tables of notebook/private.md: LUME and KnowUnDo, from the cells of `tfrnet bench`.
 
-Those with more retain data, of the retrained models and of the tuning seed are by
-benchmarks.calibrated.
+Those with more retain data, of `thorough, firm`, of the retrained models and of the tuning seeds
+are by benchmarks.calibrated.
 
 python -m benchmarks.private_table
 """
@@ -31,6 +31,8 @@ _STREAMS = {"lume": "LUME", "knowundo": "KnowUnDo"}
 _TFR = "tfr"
 _RIVALS = {"simnpo": "SimNPO", "npo": "NPO", "graddiff": "GradDiff"}
 _TUNING_SEED = 1000
+# `thorough` with a tight guard, every retain answer held alike, and a fall against what comes back.
+FIRM = "thorough, firm"
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ def private_tables() -> list[Table]:
         _stream_table(),
         _course_table(),
         _tuning_table(),
+        _settings_table(),
         *published_tables(read_run(RUN)),
     ]
 
@@ -129,6 +132,7 @@ def _methods(stream: str) -> Iterator[tuple[str, list[Result]]]:
     yield "TFR-Net, `thorough`", of_bench(THOROUGH, stream, _TFR)
     more = {"lume": "1,200", "knowundo": "340"}[stream]
     yield f"TFR-Net, `thorough`, {more} to keep", of_rows(stream, "thorough, more retain data")
+    yield "TFR-Net, `thorough`, firm", of_rows(stream, FIRM)
     for variant, label in _RIVALS.items():
         yield label, of_bench(RUN, stream, variant)
 
@@ -250,6 +254,39 @@ def _tuning_table() -> Table:
         "tuning",
         "Five requests of LUME, a tuning seed",
         ["Settings", "Honest Trade-off", "Forgotten %", "Kept %", "Fresh loss", "Guard loss"],
+        rows,
+    )
+
+
+def _settings_table() -> Table:
+    """Return what settings and rules do to five requests of two tuning seeds."""
+    rows = []
+    tried = read_cells("private-tuning")
+    for stream, title in _STREAMS.items():
+        for candidate in dict.fromkeys(row["candidate"] for row in tried):
+            found = [r for r in tried if (r["task"], r["candidate"]) == (stream, candidate)]
+            if not found:
+                continue
+            means = {
+                name: fmean(row[name] for row in found)
+                for name in ("forgetting", "keeping", "nats_after")
+            }
+            rows.append(
+                [
+                    *(title, candidate, " ".join(f"{row['honest']:.1f}" for row in found)),
+                    *(f"{means[name]:.0f}" for name in ("forgetting", "keeping")),
+                    " ".join(f"x{row['fresh_ratio']:.1f}" for row in found),
+                    f"{means['nats_after']:.1f}",
+                    f"{sum(r['accepted'] for r in found)} of {sum(r['requests'] for r in found)}",
+                ]
+            )
+    return Table(
+        "settings",
+        "Five requests, two tuning seeds, 240 retain examples",
+        [
+            *("Set", "Settings", "Honest Trade-off", "Forgotten %", "Kept %", "Fresh loss"),
+            *("Nats", "Accepted"),
+        ],
         rows,
     )
 

@@ -16,9 +16,11 @@ from tfrnet.evaluation.privacy import ATTACKS, GRADIENT_NORM, LEAK_ATTACK
 from tfrnet.evaluation.tofu import FORGET, SETS
 
 # Where the cells of a forget set are.
-FORGET10, FORGET01 = "tofu-chat", "tofu-chat-01"
+FORGET10, FORGET01, TUNING = "tofu-chat", "tofu-chat-01", "tofu-chat-tuning"
 UNTOUCHED, ORACLE = "untouched", "oracle"
-METHODS = (UNTOUCHED, ORACLE, "default", "thorough")
+PRESETS = ("default", "thorough")
+OTHERS = ("simnpo", "npo", "graddiff", "o3")
+METHODS = (UNTOUCHED, ORACLE, *PRESETS, *OTHERS)
 _SHOWN = {"probability": "p", "rouge": "ROUGE"}
 _OF_TWO = (
     *((name, figure) for name in ("forget", "retain") for figure in _SHOWN),
@@ -122,7 +124,31 @@ def requests_table() -> str:
                 )
             )
     head = (
-        "preset, seed, accepted, requests 1 to 5, 6 to 10, 11 to 15, 16 to 20, fresh, s a request"
+        "method, seed, accepted, requests 1 to 5, 6 to 10, 11 to 15, 16 to 20, fresh, s a request"
+    )
+    return table(head, lines)
+
+
+def tuning_table() -> str:
+    """Return a line for each cell of a tuning seed: each request right after it, and in the end."""
+    lines = []
+    for row in read_cells(TUNING):
+        falls = [
+            f"{outcome['forget_loss_after']:.1f} > {end:.1f}"
+            for outcome, end in zip(row["outcomes"], row["forget_loss_end"], strict=True)
+        ]
+        lines.append(
+            (
+                *(row["candidate"].replace(",", ";"), row["requests"], "; ".join(falls)),
+                *(f"{row['sets'][name]['rouge']:.2f}" for name in ("forget", "retain")),
+                f"{row['sets']['retain']['probability']:.2f}",
+                *(f"{row['utility']:.2f}", f"x{row['fresh_ratio']:.1f}"),
+                f"{sum(outcome['attempts'] for outcome in row['outcomes'])}",
+            )
+        )
+    head = (
+        "settings, requests, nats of each, not requested ROUGE, retain ROUGE, retain p, utility, "
+        "fresh, tries"
     )
     return table(head, lines)
 
@@ -152,4 +178,11 @@ def two_authors_table() -> str:
 
 
 if __name__ == "__main__":
-    print(sets_table(), oracle_table(), requests_table(), two_authors_table(), sep="\n\n")
+    print(
+        sets_table(),
+        oracle_table(),
+        requests_table(),
+        two_authors_table(),
+        tuning_table(),
+        sep="\n\n",
+    )

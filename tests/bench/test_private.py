@@ -6,10 +6,12 @@ from itertools import chain
 from statistics import fmean
 
 from benchmarks import tofu_chat_table
-from benchmarks.default_table import losses
+from benchmarks.default_table import losses, read_cells
 from benchmarks.private_table import (
+    FIRM,
     PAGE,
     RUN,
+    THOROUGH,
     cells_of,
     of_bench,
     of_rows,
@@ -129,6 +131,60 @@ def test_more_retain_data_keeps_as_much_as_told():
         for row in rows_of(stream, "thorough, more retain data")
     }
     assert refusals <= set(range(1, 6))
+
+
+def test_what_a_firm_guard_keeps_and_refuses_is_as_told():
+    firm, thorough, default = (
+        {stream: read(stream) for stream in CELLS}
+        for read in (
+            lambda stream: of_rows(stream, FIRM),
+            lambda stream: of_bench(THOROUGH, stream, "tfr"),
+            lambda stream: of_bench(RUN, stream, "tfr"),
+        )
+    )
+
+    def mean(found, stream, name):
+        return fmean(getattr(each, name) for each in found[stream])
+
+    kept = [mean(found, "lume", "kept") for found in (firm, default)]
+    assert "keeps {:.0f} % of LUME** in place of {:.0f}".format(*kept) in TEXT
+    refusals = sum(each.requests - each.accepted for each in firm["lume"])
+    assert f"refuses {refusals} of 60 requests" in TEXT
+    gone = [mean(found, "lume", "forgotten") for found in (firm, default)]
+    assert "{:.0f} % is forgotten in place of {:.0f}".format(*gone) in TEXT
+    assert f"On KnowUnDo it keeps {mean(firm, 'knowundo', 'kept'):.0f} %, no more" in TEXT
+    assert mean(firm, "knowundo", "kept") < mean(thorough, "knowundo", "kept")
+    for stream in CELLS:
+        for row in rows_of(stream, FIRM):
+            assert row["settings"] == {
+                "preset": "thorough",
+                "guard_absolute": 0.005,
+                "retain_sharpness": 0,
+                "memory_fall": 0.1,
+            }
+    # Of LUME every request that is refused comes after the sixth.
+    for row in rows_of("lume", FIRM):
+        assert {outcome["outcome"] for outcome in row["outcomes"][:6]} == {"accepted"}
+
+
+def test_the_tuning_seeds_are_as_told():
+    rows = read_cells("private-tuning")
+    assert {row["seed"] for row in rows} == {1000, 1001}
+    assert {row["requests"] for row in rows} == {5}
+
+    def kept(stream, candidate):
+        found = [r["keeping"] for r in rows if (r["task"], r["candidate"]) == (stream, candidate)]
+        assert len(found) == 2
+        return round(fmean(found))
+
+    told = f"keeps {kept('lume', 'firm guard')} % in place of {kept('lume', 'default')}**"
+    assert f"On LUME the firm guard {told}" in TEXT
+    both = kept("knowundo", "firm guard, thorough"), kept("knowundo", "default")
+    assert "together help ({} % in place of {}".format(*both) in TEXT
+    assert kept("knowundo", "firm guard") == kept("knowundo", "default")
+    prompts = kept("knowundo", "tokens, by other prompts")
+    assert f"the second rule keeps {prompts} %" in TEXT
+    assert kept("knowundo", "tokens, as in passages") < kept("knowundo", "default")
 
 
 def test_the_limit_on_a_whole_stream_would_have_stopped_them_early():

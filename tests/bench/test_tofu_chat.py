@@ -13,7 +13,8 @@ from benchmarks.default_table import read_cells
 from tfrnet.core.guard import guard_limit
 from tfrnet.methods.tfr.config import TFRConfig
 
-PAGE = (Path(__file__).parents[2] / "benchmarks" / "notebook" / "tofu-chat.md").read_text()
+PATH = Path(__file__).parents[2] / "benchmarks" / "notebook" / "tofu-chat.md"
+PAGE = PATH.read_text()
 UNTOUCHED, ORACLE = (tables.rows_of(name) for name in (tables.UNTOUCHED, tables.ORACLE))
 DEFAULT, THOROUGH = (tables.rows_of(name) for name in ("default", "thorough"))
 
@@ -23,6 +24,7 @@ def test_the_tables_are_those_of_the_cells() -> None:
     assert tables.oracle_table() in PAGE
     assert tables.requests_table() in PAGE
     assert tables.two_authors_table() in PAGE
+    assert tables.tuning_table() in PAGE
 
 
 def test_the_cells_are_whole_streams_in_the_chat_form_on_reporting_seeds() -> None:
@@ -44,6 +46,42 @@ def test_the_shares_of_what_is_kept_are_as_told() -> None:
     assert told == [90, 96, 65, 86]
     assert "keeps 90 % of the retain probability and 96 % of Model Utility" in PAGE
     assert "the default 65 and 86 %" in PAGE
+
+
+def test_the_other_methods_are_whole_streams_and_keep_as_much_as_told() -> None:
+    (untouched,) = UNTOUCHED
+    found = {name: tables.rows_of(name) for name in tables.OTHERS}
+    for name, rows in found.items():
+        assert [(row["seed"], row["requests"], row["accepted"]) for row in rows] == [(3, 20, 20)]
+        assert rows[0]["settings"] == {"method": name, "preset": "tuned"}
+    (o3,) = found["o3"]
+    kept = o3["sets"]["retain"]["probability"] / untouched["sets"]["retain"]["probability"]
+    utility = o3["utility"] / untouched["utility"]
+    assert f"it keeps {100 * kept:.0f} % of" in PAGE
+    assert f"and {100 * utility:.0f} % of Model Utility" in PAGE
+    forget = o3["sets"]["forget"]
+    assert f"forgets less ({forget['probability']:.2f})" in PAGE
+    assert f"(ROUGE-L recall {forget['rouge']:.2f})" in PAGE
+    (simnpo,) = found["simnpo"]
+    kept, default = (tables.of_set(rows, "retain", "probability") for rows in ([simnpo], DEFAULT))
+    assert 0 < kept - default < 0.1
+    nats = fmean(outcome["forget_loss_after"] for outcome in simnpo["outcomes"])
+    assert round(nats / fmean(ORACLE[0]["forget_loss_end"])) == 3
+    for name in ("npo", "graddiff"):
+        assert found[name][0]["utility"] < 0.2
+
+
+def test_a_fall_lets_less_come_back_on_a_tuning_seed() -> None:
+    back = {}
+    for row in read_cells(tables.TUNING):
+        assert row["seed"] == 1000
+        after = [outcome["forget_loss_after"] for outcome in row["outcomes"]]
+        pairs = zip(after, row["forget_loss_end"], strict=True)
+        back[row["candidate"]] = [before - end for before, end in pairs]
+    fall, none = (back[f"thorough, sharpness 0{end}"][:3] for end in (", fall 0.1", ""))
+    told = [", ".join(f"{abs(each):.1f}" for each in own[:2]) for own in (fall, none)]
+    assert f"{told[0]} and {fall[2]:.1f} nats, without it {told[1]} and {none[2]:.1f}" in PAGE
+    assert max(back["default, sharpness 0, fall 0.1"][:2]) < 0
 
 
 def test_neither_is_like_the_oracle() -> None:
