@@ -98,11 +98,18 @@ def make_tofu_stream(source: Source, sizes: TofuSizes) -> TofuStream:
     return TofuStream(
         authors=authors,
         kept=kept,
-        sets={name: rows[: sizes.rows] for name, rows in sets.items()},
-        members=members[: sizes.rows],
-        non_members=non_members[: sizes.rows],
+        sets={name: spread(rows, sizes.rows) for name, rows in sets.items()},
+        members=spread(members, sizes.rows),
+        non_members=spread(non_members, sizes.rows),
         sizes=sizes,
     )
+
+
+def spread(rows: Sequence[TofuRow], count: int | None) -> Sequence[TofuRow]:
+    """Return so many rows at even distances: the first ones would be of a few authors only."""
+    if count is None or count >= len(rows):
+        return rows
+    return [rows[number * len(rows) // count] for number in range(count)]
 
 
 def _words(rows: Sequence[TofuRow]) -> list[tuple[str, str]]:

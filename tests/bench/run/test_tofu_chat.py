@@ -10,6 +10,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from tests.bench.run.setting import bench, make_machine, make_plan
+from tests.datasets import needs_real, real_source
 from tfrnet.data.tofu import tofu_prompt
 from tfrnet.models.shipped import BACKBONES
 from tfrnet_bench.commands import bench as command
@@ -60,6 +61,19 @@ def test_requests_and_kept_examples_are_in_the_chat_form(tmp_path: Path, chat_fo
     assert all(example.prompt.endswith("<assistant>\n") for example in (*retain, *guard))
     forgotten = {example.prompt for example in request.examples}
     assert not forgotten & {example.prompt for example in (*retain, *guard)}
+
+
+@needs_real
+@pytest.mark.parametrize("count", [10, 25, 60])
+def test_few_rows_are_of_all_authors(count: int):
+    sizes = TofuSizes(rows=count).on("05", "chat")
+    stream = make_tofu_stream(real_source(), sizes)
+    shown = {row.question for row in stream.sets["forget"]}
+    assert len(stream.sets["forget"]) == len(shown) == count
+    of_author = [sum(row.question in shown for row in author) for author in stream.authors]
+    assert len(of_author) == 10
+    assert max(of_author) - min(of_author) <= 1
+    assert len(stream.members) == len(stream.non_members) == count
 
 
 @pytest.mark.slow
