@@ -267,6 +267,7 @@ def _settings_table() -> Table:
             found = [r for r in tried if (r["task"], r["candidate"]) == (stream, candidate)]
             if not found:
                 continue
+            found.sort(key=lambda row: row["seed"])
             means = {
                 name: fmean(row[name] for row in found)
                 for name in ("forgetting", "keeping", "nats_after")

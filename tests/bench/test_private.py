@@ -23,7 +23,11 @@ from tfrnet.core.drift import DRIFT_LIMIT
 from tfrnet.methods.tfr.config import TFRConfig
 from tfrnet_bench.document import stale_tables
 
-TEXT = " ".join(PAGE.read_text().split())
+DOCS = PAGE.parents[2] / "docs"
+TEXT, CHOOSING, RESEARCH = (
+    " ".join(page.read_text().split())
+    for page in (PAGE, DOCS / "choosing.md", DOCS / "research.md")
+)
 CELLS = {stream: cells_of(RUN, stream, "tfr") for stream in ("lume", "knowundo")}
 
 
@@ -153,7 +157,31 @@ def test_what_a_firm_guard_keeps_and_refuses_is_as_told():
     gone = [mean(found, "lume", "forgotten") for found in (firm, default)]
     assert "{:.0f} % is forgotten in place of {:.0f}".format(*gone) in TEXT
     assert f"On KnowUnDo it keeps {mean(firm, 'knowundo', 'kept'):.0f} %, no more" in TEXT
-    assert mean(firm, "knowundo", "kept") < mean(thorough, "knowundo", "kept")
+    both = [each.seed for each in thorough["knowundo"]]
+    pair = [
+        fmean(each.kept for each in found["knowundo"] if each.seed in both)
+        for found in (firm, thorough)
+    ]
+    assert "({:.0f} on seeds 3 and 4, where `thorough` has {:.0f})".format(*pair) in TEXT
+    ends = rows_of("lume", FIRM)
+    said = fmean(row["seen"][-1] for row in ends)
+    held = [
+        fmean(fmean(row["checkpoints"][place]["heldout"].values()) for row in ends)
+        for place in (-1, 0)
+    ]
+    assert (
+        "In the end {:.0f} % of the held-out facts are still said ({:.0f} before)".format(*held)
+        in TEXT
+    )
+    assert f"and {said:.0f} % of what was requested" in TEXT
+    assert f"in the end {said:.0f} % of what was requested is still said" in CHOOSING
+    assert (
+        f"keeps {kept[0]:.0f} %, with 240 retain examples, and refuses {refusals} of 60" in CHOOSING
+    )
+    assert f"it is {kept[0] - kept[1]:.0f} points, but {refusals} of 60" in RESEARCH
+    grown = [row["guard_last"] / row["guard_first"] for s in CELLS for row in rows_of(s, FIRM)]
+    assert f"(held firmly {min(grown):.0f} to {max(grown):.0f})" in CHOOSING
+    assert {refused(row["outcomes"]) for s in CELLS for row in rows_of(s, FIRM)} <= set(range(2, 6))
     for stream in CELLS:
         for row in rows_of(stream, FIRM):
             assert row["settings"] == {
@@ -179,12 +207,24 @@ def test_the_tuning_seeds_are_as_told():
 
     told = f"keeps {kept('lume', 'firm guard')} % in place of {kept('lume', 'default')}**"
     assert f"On LUME the firm guard {told}" in TEXT
-    both = kept("knowundo", "firm guard, thorough"), kept("knowundo", "default")
-    assert "together help ({} % in place of {}".format(*both) in TEXT
-    assert kept("knowundo", "firm guard") == kept("knowundo", "default")
+    assert f"with `thorough` {kept('lume', 'firm guard, thorough')}, and" in TEXT
+    for candidate in ("firm guard", "firm guard, thorough"):
+        assert abs(kept("knowundo", candidate) - kept("knowundo", "default")) < 5
     prompts = kept("knowundo", "tokens, by other prompts")
     assert f"the second rule keeps {prompts} %" in TEXT
-    assert kept("knowundo", "tokens, as in passages") < kept("knowundo", "default")
+    for stream in CELLS:
+        assert kept(stream, "tokens, as in passages") < kept(stream, "default")
+    depth = [
+        fmean(row["nats_after"] for row in rows if (row["task"], row["candidate"]) == of)
+        for of in (("knowundo", "tokens, as in passages"), ("knowundo", "default"))
+    ]
+    assert "deeper than the default on KnowUnDo ({:.1f} nats; {:.1f})".format(*depth) in TEXT
+
+
+def test_no_cell_holds_words_of_the_data():
+    for name in ("private", "private-tuning", "tofu-chat", "tofu-chat-tuning", "tofu-chat-01"):
+        for row in read_cells(name):
+            assert not {"said", "question", "answer", "samples"} & set(row)
 
 
 def test_the_limit_on_a_whole_stream_would_have_stopped_them_early():

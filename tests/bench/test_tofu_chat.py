@@ -15,6 +15,8 @@ from tfrnet.methods.tfr.config import TFRConfig
 
 PATH = Path(__file__).parents[2] / "benchmarks" / "notebook" / "tofu-chat.md"
 PAGE = PATH.read_text()
+# Of the tuning seed: with a fall and sharpness 0, without both, without the fall.
+ARMS = ("thorough, sharpness 0, fall 0.1", "thorough", "thorough, sharpness 0")
 UNTOUCHED, ORACLE = (tables.rows_of(name) for name in (tables.UNTOUCHED, tables.ORACLE))
 DEFAULT, THOROUGH = (tables.rows_of(name) for name in ("default", "thorough"))
 
@@ -63,10 +65,14 @@ def test_the_other_methods_are_whole_streams_and_keep_as_much_as_told() -> None:
     assert f"forgets less ({forget['probability']:.2f})" in PAGE
     assert f"(ROUGE-L recall {forget['rouge']:.2f})" in PAGE
     (simnpo,) = found["simnpo"]
+    assert max(tables.quality(rows[0]) for rows in found.values()) == tables.quality(simnpo)
+    assert f"Forget Quality ({tables.quality(simnpo):.2f}; above 0.05" in PAGE
     kept, default = (tables.of_set(rows, "retain", "probability") for rows in ([simnpo], DEFAULT))
     assert 0 < kept - default < 0.1
     nats = fmean(outcome["forget_loss_after"] for outcome in simnpo["outcomes"])
-    assert round(nats / fmean(ORACLE[0]["forget_loss_end"])) == 3
+    oracle = fmean(ORACLE[0]["forget_loss_end"])
+    assert 2.8 < nats / oracle < 3.2
+    assert f"{fmean(simnpo['forget_loss_end']) / oracle:.1f} times in the end" in PAGE
     for name in ("npo", "graddiff"):
         assert found[name][0]["utility"] < 0.2
 
@@ -78,9 +84,8 @@ def test_a_fall_lets_less_come_back_on_a_tuning_seed() -> None:
         after = [outcome["forget_loss_after"] for outcome in row["outcomes"]]
         pairs = zip(after, row["forget_loss_end"], strict=True)
         back[row["candidate"]] = [before - end for before, end in pairs]
-    fall, none = (back[f"thorough, sharpness 0{end}"][:3] for end in (", fall 0.1", ""))
-    told = [", ".join(f"{abs(each):.1f}" for each in own[:2]) for own in (fall, none)]
-    assert f"{told[0]} and {fall[2]:.1f} nats, without it {told[1]} and {none[2]:.1f}" in PAGE
+    told = ["{:.1f}, {:.1f} and {:.1f}".format(*map(abs, back[name][:3])) for name in ARMS]
+    assert "{} nats; `thorough` alone {}, with sharpness 0 alone {}".format(*told) in PAGE
     assert max(back["default, sharpness 0, fall 0.1"][:2]) < 0
 
 

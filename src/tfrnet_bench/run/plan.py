@@ -41,7 +41,7 @@ _SLOWEST = ("llm-eraser", "npo", "simnpo", "o3", "asu")
 class TofuSizes:
     """The TOFU stream: every request is one author's questions.
 
-    `rows` limits what is measured of each set, to rows at even distances.
+    `rows` limits what is measured of each set, to rows of one author after another.
 
     `forget` is TOFU's forget set, the last 1, 5 or 10 % of the authors: 2, 10 or 20 of them.
     """

@@ -12,7 +12,7 @@ from tfrnet.core.errors import InputError
 from tfrnet.data.examples import Example
 from tfrnet.data.items import refuse_same
 from tfrnet.data.requests import Request
-from tfrnet.data.sampling import sample_indices, seeded_order
+from tfrnet.data.sampling import sample_by_group, sample_indices, seeded_order
 from tfrnet.data.sources import Source
 from tfrnet.data.tofu import AUTHOR_ROWS, SIZES, TofuRow, load_tofu, tofu_example, tofu_prompt
 from tfrnet_bench.run.plan import TofuSizes
@@ -98,18 +98,19 @@ def make_tofu_stream(source: Source, sizes: TofuSizes) -> TofuStream:
     return TofuStream(
         authors=authors,
         kept=kept,
-        sets={name: spread(rows, sizes.rows) for name, rows in sets.items()},
-        members=spread(members, sizes.rows),
-        non_members=spread(non_members, sizes.rows),
+        sets={name: _sample(rows, sizes.rows) for name, rows in sets.items()},
+        members=_sample(members, sizes.rows),
+        non_members=_sample(non_members, sizes.rows),
         sizes=sizes,
     )
 
 
-def spread(rows: Sequence[TofuRow], count: int | None) -> Sequence[TofuRow]:
-    """Return so many rows at even distances: the first ones would be of a few authors only."""
-    if count is None or count >= len(rows):
+def _sample(rows: Sequence[TofuRow], count: int | None) -> Sequence[TofuRow]:
+    """Return so many rows, of one author after another: the first ones would be of a few only."""
+    if count is None:
         return rows
-    return [rows[number * len(rows) // count] for number in range(count)]
+    authors = [f"{place // AUTHOR_ROWS:04}" for place in range(len(rows))]
+    return [rows[place] for place in sample_by_group(authors, count, "tofu-rows")]
 
 
 def _words(rows: Sequence[TofuRow]) -> list[tuple[str, str]]:
