@@ -90,4 +90,4 @@ def test_a_cell_says_which_set_and_form_it_is_of(tmp_path: Path, chat_folder: Pa
     assert (cell["protocol"]["forget"], cell["protocol"]["template"]) == ("05", "chat")
     assert set(cell["tofu"]["truth_ratio_forms"]) == {"geometric", "arithmetic"}
     samples = (tmp_path / "out/cells/tofu/tofu/ga/0/samples.jsonl").read_text()
-    assert "tofu/forget05_perturbed/0" in samples
+    assert "tofu/forget05_perturbed/" in samples
