@@ -139,11 +139,11 @@ def tuning_table() -> str:
         ]
         lines.append(
             (
-                *(row["candidate"].replace(",", ";"), row["requests"], "; ".join(falls)),
+                *(row["candidate"], row["requests"], "; ".join(falls)),
                 *(f"{row['sets'][name]['rouge']:.2f}" for name in ("forget", "retain")),
                 f"{row['sets']['retain']['probability']:.2f}",
                 *(f"{row['utility']:.2f}", f"x{row['fresh_ratio']:.1f}"),
-                f"{sum(outcome['attempts'] for outcome in row['outcomes'])}",
+                sum(outcome["attempts"] for outcome in row["outcomes"]),
             )
         )
     head = (

@@ -169,15 +169,12 @@ def test_what_a_firm_guard_keeps_and_refuses_is_as_told():
         fmean(fmean(row["checkpoints"][place]["heldout"].values()) for row in ends)
         for place in (-1, 0)
     ]
-    assert (
-        "In the end {:.0f} % of the held-out facts are still said ({:.0f} before)".format(*held)
-        in TEXT
-    )
+    told = "{:.0f} % of the held-out facts are still said ({:.0f} before)".format(*held)
+    assert f"In the end {told}" in TEXT
     assert f"and {said:.0f} % of what was requested" in TEXT
     assert f"in the end {said:.0f} % of what was requested is still said" in CHOOSING
-    assert (
-        f"keeps {kept[0]:.0f} %, with 240 retain examples, and refuses {refusals} of 60" in CHOOSING
-    )
+    told = f"keeps {kept[0]:.0f} %, with 240 retain examples, and refuses {refusals} of 60"
+    assert told in CHOOSING
     assert f"it is {kept[0] - kept[1]:.0f} points, but {refusals} of 60" in RESEARCH
     grown = [row["guard_last"] / row["guard_first"] for s in CELLS for row in rows_of(s, FIRM)]
     assert f"(held firmly {min(grown):.0f} to {max(grown):.0f})" in CHOOSING

@@ -13,8 +13,7 @@ from benchmarks.default_table import read_cells
 from tfrnet.core.guard import guard_limit
 from tfrnet.methods.tfr.config import TFRConfig
 
-PATH = Path(__file__).parents[2] / "benchmarks" / "notebook" / "tofu-chat.md"
-PAGE = PATH.read_text()
+PAGE = (Path(__file__).parents[2] / "benchmarks" / "notebook" / "tofu-chat.md").read_text()
 # Of the tuning seed: with a fall and sharpness 0, without both, without the fall.
 ARMS = ("thorough, sharpness 0, fall 0.1", "thorough", "thorough, sharpness 0")
 UNTOUCHED, ORACLE = (tables.rows_of(name) for name in (tables.UNTOUCHED, tables.ORACLE))
